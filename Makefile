@@ -1,0 +1,42 @@
+# Two commands matter: `make run` starts a broker, `make test` runs the tests.
+# Both go through `make setup`, which does nothing when nothing changed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run test setup lint lock clean help
+
+help:            ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(STAMP)  ## create .venv with everything the broker and its tests need
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Anabranch needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+run: setup       ## start a broker on localhost:9092 with its data in ./anabranch-data
+	@$(BIN)/anabranch serve
+
+lint: setup      ## ruff, mypy --strict, import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: setup lint ## lint and run the tests
+	$(BIN)/pytest
+
+lock: setup      ## pin the newest versions of all dependencies again
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --group dev --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --no-header --universal --python-version 3.11 --upgrade -o requirements.lock
+
+clean:           ## remove what setup and the tests made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The table of settings under Kafka's names, and how values are loaded."""

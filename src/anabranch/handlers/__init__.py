@@ -1,0 +1,1 @@
+"""One file per Kafka API: wire messages to broker calls and back."""

@@ -1,0 +1,1 @@
+"""Nouns of the product, stdlib only: error codes, names, the cluster image."""

@@ -1,0 +1,1 @@
+"""Logs: what the broker tells the people who run it."""

@@ -1,0 +1,1 @@
+"""Listeners, connections, and responses in order."""

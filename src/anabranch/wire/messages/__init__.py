@@ -1,0 +1,1 @@
+"""One schema table per Kafka API, spanning all its versions."""
