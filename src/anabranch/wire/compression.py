@@ -127,6 +127,8 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
     while pos < len(view):
         if view[pos : pos + 8] == _XERIAL_MAGIC:  # streams may follow one another
             pos += len(_XERIAL_HEADER)
+            if pos > len(view):
+                raise _corrupt("the snappy stream ends inside its header")
             continue
         (block_bytes,) = _read_int32(view, pos)
         pos += 4

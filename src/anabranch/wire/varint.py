@@ -13,6 +13,9 @@ _VARLONG_BITS = 64
 
 def read_varint(data: bytes, pos: int) -> tuple[int, int]:
     """An int32 at `pos`: its value and the position after it."""
+    # Nearly every length and delta in a batch is below 64, so one byte is the fast path.
+    if pos < len(data) and (byte := data[pos]) < 0x80:
+        return (byte >> 1) ^ -(byte & 1), pos + 1
     return _read(data, pos, _VARINT_BITS)
 
 
