@@ -1,0 +1,29 @@
+"""THE table of settings: by scope and name, with what other names lead to them.
+
+The loader, DescribeConfigs, the alteration of configs and the reference page all read it. To add
+a setting, add a line to `broker_settings`, `log_settings` or `topic_settings`, make the broker
+honour it, and render the page again.
+"""
+
+from anabranch.config.broker_settings import BROKER_SETTING_LINES
+from anabranch.config.log_settings import LOG_SETTING_LINES
+from anabranch.config.setting import Setting
+from anabranch.config.topic_settings import TOPIC_SETTING_LINES
+
+BROKER_SETTINGS: dict[str, Setting] = {
+    setting.name: setting for setting in (*BROKER_SETTING_LINES, *LOG_SETTING_LINES)
+}
+TOPIC_SETTINGS: dict[str, Setting] = {setting.name: setting for setting in TOPIC_SETTING_LINES}
+
+ALIASES: dict[str, str] = {
+    alias: setting.name for setting in BROKER_SETTINGS.values() for alias in setting.aliases
+}
+"""Other names of broker settings, as `broker.id` for `node.id`."""
+
+
+def nearest_name(name: str, candidates: dict[str, Setting]) -> str | None:
+    """The name that was probably meant, or None when nothing is close."""
+    from difflib import get_close_matches  # only a mistake pays for this import
+
+    matches = get_close_matches(name.lower(), candidates, n=1, cutoff=0.75)
+    return matches[0] if matches else None
