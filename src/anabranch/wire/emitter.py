@@ -64,7 +64,9 @@ class Emitter:
 
     def compile(self, head: str, tail: str, filename: str) -> Callable[..., Any]:
         """Turn the lines into the function that `head` declares."""
-        source = "\n".join([head, *self.lines, tail]) + "\n"
+        # ApiVersions requests had no fields at first, so a body may be empty.
+        body = self.lines or ["    " * (self._indent + 1) + "pass"]
+        source = "\n".join([head, *body, tail]) + "\n"
         exec(compile(source, filename, "exec"), self.namespace)
         function: Callable[..., Any] = self.namespace["generated"]
         return function

@@ -16,7 +16,9 @@ the shape of bytes.
 Rules, as in Kafka's own schemas:
 - a field outside its versions decodes to its default, and encoding drops it; dropping a value that
   is not the default is an error unless the field is `ignorable`;
-- `T | None` is nullable in all versions of the field unless `nullable="N+"` narrows it;
+- `T | None` is nullable in all versions of the field unless `nullable="N+"` narrows it; a tagged
+  struct that Kafka leaves out when it holds defaults is `T | None` with `nullable="none"`, and
+  None is "left out", so that a message on the hot path does not carry structs that say nothing;
 - `tag=n` makes the field a tagged field (from `tagged` on, by default in all flexible versions);
   tags of 10000 and above are ours, below are Kafka's.
 """

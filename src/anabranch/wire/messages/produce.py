@@ -52,7 +52,9 @@ class PartitionProduceResponse:
     log_start_offset: Int64 = at("5+", default=-1, ignorable=True)
     record_errors: list[BatchIndexAndErrorMessage] = at("8+", ignorable=True)
     error_message: String | None = at("8+", default=None, ignorable=True)
-    current_leader: ProduceLeaderIdAndEpoch = at("10+", tag=0, ignorable=True)
+    current_leader: ProduceLeaderIdAndEpoch | None = at(
+        "10+", tag=0, nullable="none", default=None, ignorable=True
+    )
 
 
 @struct

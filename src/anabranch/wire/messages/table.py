@@ -1,0 +1,47 @@
+"""All APIs this broker can read and write, by key."""
+
+from anabranch.wire.api import Api
+from anabranch.wire.messages.alter_configs import ALTER_CONFIGS
+from anabranch.wire.messages.api_versions import API_VERSIONS
+from anabranch.wire.messages.create_partitions import CREATE_PARTITIONS
+from anabranch.wire.messages.create_topics import CREATE_TOPICS
+from anabranch.wire.messages.delete_records import DELETE_RECORDS
+from anabranch.wire.messages.delete_topics import DELETE_TOPICS
+from anabranch.wire.messages.describe_cluster import DESCRIBE_CLUSTER
+from anabranch.wire.messages.describe_configs import DESCRIBE_CONFIGS
+from anabranch.wire.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
+from anabranch.wire.messages.describe_producers import DESCRIBE_PRODUCERS
+from anabranch.wire.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from anabranch.wire.messages.fetch import FETCH
+from anabranch.wire.messages.find_coordinator import FIND_COORDINATOR
+from anabranch.wire.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from anabranch.wire.messages.init_producer_id import INIT_PRODUCER_ID
+from anabranch.wire.messages.list_offsets import LIST_OFFSETS
+from anabranch.wire.messages.metadata import METADATA
+from anabranch.wire.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from anabranch.wire.messages.produce import PRODUCE
+
+APIS: dict[int, Api] = {
+    api.key: api
+    for api in (
+        PRODUCE,
+        FETCH,
+        LIST_OFFSETS,
+        METADATA,
+        FIND_COORDINATOR,
+        API_VERSIONS,
+        CREATE_TOPICS,
+        DELETE_TOPICS,
+        DELETE_RECORDS,
+        INIT_PRODUCER_ID,
+        OFFSET_FOR_LEADER_EPOCH,
+        DESCRIBE_CONFIGS,
+        ALTER_CONFIGS,
+        DESCRIBE_LOG_DIRS,
+        CREATE_PARTITIONS,
+        INCREMENTAL_ALTER_CONFIGS,
+        DESCRIBE_CLUSTER,
+        DESCRIBE_PRODUCERS,
+        DESCRIBE_TOPIC_PARTITIONS,
+    )
+}
