@@ -370,7 +370,7 @@ def test_crc_of_what_is_not_there() -> None:
     """Positions and sizes outside the buffer are simply not valid."""
     batch = plain()
     assert crc_ok(b"xy" + batch + b"z", 2, len(batch))
-    for pos, size in ((0, len(batch) + 1), (1, len(batch)), (0, 60), (-1, len(batch))):
+    for pos, size in ((0, len(batch) + 1), (1, len(batch)), (0, 60), (-1000, 1000)):
         assert not crc_ok(batch, pos, size)
 
 
@@ -411,6 +411,7 @@ def test_old_formats_are_refused_with_advice(magic: int) -> None:
         (patched(plain(), 21, ">h", 5), "UNSUPPORTED_COMPRESSION_TYPE", "codec 5"),
         (patched(plain(), 21, ">h", -1), "INVALID_RECORD", "control"),
         (patched(plain(), 43, ">q", 8), "INVALID_RECORD", "producer 8"),
+        (patched(patched(plain(), 43, ">q", 8), 53, ">i", 0), "INVALID_RECORD", "epoch -1"),
     ],
 )
 def test_check_batch_refuses(batch: bytes, code: str, why: str) -> None:
@@ -485,6 +486,13 @@ def test_decompression_is_bounded() -> None:
         list(iter_records(batch, max_bytes=500_000))
     with pytest.raises(KafkaError, match="CORRUPT_MESSAGE"):
         recompress(batch, NONE, max_bytes=500_000)
+
+
+def test_records_are_read_from_exactly_one_batch() -> None:
+    """Bytes before or after the one batch are a caller's mistake, not records."""
+    for batch in (plain() + plain(), plain()[:-1]):
+        with pytest.raises(KafkaError, match="are given"):
+            list(iter_records(batch))
 
 
 @pytest.mark.parametrize("magic", (0, 1, 3))
