@@ -9,7 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from anabranch.wire.emitter import Emitter
-from anabranch.wire.primitives import SMALL_UVARINTS, EncodeError, encode_uvarint
+from anabranch.wire.primitives import (
+    SHORT_ARRAY,
+    SMALL_UVARINTS,
+    EncodeError,
+    encode_string_length,
+    encode_uvarint,
+)
 from anabranch.wire.schema import FieldSpec, Primitive, fields_of
 
 EncodeFunction = Callable[[Any], list[bytes | memoryview]]
@@ -25,8 +31,9 @@ def make_encoder(cls: type[Any], version: int, *, flexible: bool) -> EncodeFunct
         EncodeError=EncodeError,
         UV=SMALL_UVARINTS,
         uvarint=encode_uvarint,
+        string_length=encode_string_length,
         pack=struct.pack,
-        Unencodable=(struct.error, TypeError, AttributeError, IndexError, OverflowError),
+        Unencodable=(struct.error, TypeError, AttributeError, OverflowError, UnicodeEncodeError),
     )
     head = "def generated(m):\n    out = []\n    w = out.append\n    try:"
     tail = (
@@ -62,24 +69,35 @@ class _EncodeWriter:
         pack, _ = out.struct_of(format, "pack")
         out.line(f"{self.write}({pack}({values}))")
 
-    def _uvarint(self, expression: str) -> None:
+    def _uvarint(self, expression: str, slow: str) -> None:
+        """Write an unsigned varint, as one more byte of the run before it when it is small."""
         out = self.emitter
-        self.flush()
         number = out.name("n")
         out.line(f"{number} = {expression}")
-        out.line(f"{self.write}(UV[{number}] if {number} < 16384 else uvarint({number}))")
+        if not any(f != "x" for f, _ in out.pending):
+            self.flush()
+            out.line(f"{self.write}(UV[{number}] if {number} < 16384 else {slow}({number}))")
+            return
+        format = "".join(f for f, _ in out.pending)
+        values = ", ".join(e for f, e in out.pending if f != "x")
+        out.pending.clear()
+        fused, _ = out.struct_of(format + "B", "pack")
+        alone, _ = out.struct_of(format, "pack")
+        out.line(f"if {number} < 128: {self.write}({fused}({values}, {number}))")
+        out.line(f"else: {self.write}({alone}({values}) + {slow}({number}))")
 
-    def _length(self, non_flexible_format: str, value: str, nullable: bool) -> None:
+    def _length(self, value: str, nullable: bool, *, is_string: bool = False) -> None:
         """Write a length; null is -1, or 0 in the compact form."""
         if self.flexible:
             self._uvarint(
                 f"len({value}) + 1 if {value} is not None else 0"
                 if nullable
-                else f"len({value}) + 1"
+                else f"len({value}) + 1",
+                "string_length" if is_string else "uvarint",
             )
         else:
             self._fixed(
-                non_flexible_format,
+                "h" if is_string else "i",
                 f"len({value}) if {value} is not None else -1" if nullable else f"len({value})",
             )
             self.flush()
@@ -90,9 +108,9 @@ class _EncodeWriter:
         tagged: list[FieldSpec] = []
         for field in fields_of(cls):
             value = f"{expression}.{field.name}"
-            if self.version not in field.placement.versions:
+            if not field.exists_in(self.version, flexible=self.flexible):
                 self._refuse_loss(field, value)
-            elif self.flexible and field.tagged_in(self.version):
+            elif field.tagged_in(self.version, flexible=self.flexible):
                 tagged.append(field)
             else:
                 self.field(field, value)
@@ -133,7 +151,7 @@ class _EncodeWriter:
         if element.name == "string":
             condition = f" if {local} is not None else None" if nullable else ""
             out.line(f"{local} = {local}.encode(){condition}")
-        self._length("h" if element.name == "string" else "i", local, nullable)
+        self._length(local, nullable, is_string=element.name == "string")
         if nullable:
             out.line(f"if {local} is not None: {self.write}({local})")
         else:
@@ -143,15 +161,21 @@ class _EncodeWriter:
         out = self.emitter
         items = out.name("a")
         out.line(f"{items} = {value}")
-        self._length("i", items, nullable)
+        self._length(items, nullable)
         element = field.element
-        guard = f"if {items} is not None: " if nullable else ""
         if isinstance(element, Primitive) and element.format is not None:
             if element.name == "uuid":
+                guard = f"if {items} is not None: " if nullable else ""
                 out.line(f"{guard}{self.write}(b''.join({items}))")
             else:
-                form = f"f'>{{len({items})}}{element.format}'"
-                out.line(f"{guard}{self.write}(pack({form}, *{items}))")
+                count = out.name("n")
+                short = out.array_codecs(element.format, "pack")
+                form = f"f'>{{{count}}}{element.format}'"
+                if nullable:
+                    out.line(f"{items} = {items} or ()")
+                out.line(f"{count} = len({items})")
+                out.line(f"if {count} > {SHORT_ARRAY}: {self.write}(pack({form}, *{items}))")
+                out.line(f"elif {count}: {self.write}({short}[{count}](*{items}))")
             return
         item = out.name("i")
         source = f"({items} or ())" if nullable else items
@@ -183,20 +207,24 @@ class _EncodeWriter:
             return
         self.flush()
         section, outer = out.name("g"), self.write
+        present = [self._differs(field, f"{expression}.{field.name}") for field in tagged]
+        # Most messages have nothing to say in their tags, so that case costs only the tests.
+        out.line(f"if {' or '.join(present)}:")
+        out.indent()
         out.line(f"{section} = []")
-        for field in tagged:
-            value = f"{expression}.{field.name}"
-            out.line(f"if {self._differs(field, value)}:")
+        for field, differs in zip(tagged, present, strict=True):
+            out.line(f"if {differs}:")
             out.indent()
             parts = out.name("p")
             out.line(f"{parts} = []")
             self.write = f"{parts}.append"
-            self.field(field, value)
+            self.field(field, f"{expression}.{field.name}")
             self.flush()
             out.line(f"{parts} = b''.join({parts})")
             tag = encode_uvarint(field.placement.tag or 0)
             out.line(f"{section} += ({tag!r}, uvarint(len({parts})), {parts})")
             out.dedent()
         self.write = outer
-        out.line(f"{self.write}(uvarint(len({section}) // 3))")
-        out.line(f"if {section}: {self.write}(b''.join({section}))")
+        out.line(f"{self.write}(UV[len({section}) // 3] + b''.join({section}))")
+        out.dedent()
+        out.line(f"else: {self.write}(b'\\x00')")

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from anabranch.wire.primitives import short_array_codecs
 from anabranch.wire.schema import FieldSpec, Primitive
 
 
@@ -51,6 +52,13 @@ class Emitter:
         if key not in self.namespace:
             self.namespace[key] = getattr(struct.Struct(">" + format), method)
         return key, size
+
+    def array_codecs(self, format: str, method: str) -> str:
+        """The list of bound methods that pack or unpack short arrays of `format`, by length."""
+        key = f"{method}_n{format.replace('?', 'o')}"
+        if key not in self.namespace:
+            self.namespace[key] = short_array_codecs(format, method)
+        return key
 
     def default(self, field: FieldSpec) -> str:
         """An expression for a field's default; mutable defaults are made afresh each time."""

@@ -136,8 +136,14 @@ class FieldSpec:
             return False
         return self.placement.nullable is None or version in self.placement.nullable
 
-    def tagged_in(self, version: int) -> bool:
-        if self.placement.tag is None:
+    def exists_in(self, version: int, *, flexible: bool) -> bool:
+        """Whether a version carries the field; a tag has no place in a version without tags."""
+        if version not in self.placement.versions:
+            return False
+        return flexible or self.placement.tag is None or self.placement.tagged is not None
+
+    def tagged_in(self, version: int, *, flexible: bool) -> bool:
+        if self.placement.tag is None or not flexible:
             return False
         return self.placement.tagged is None or version in self.placement.tagged
 
