@@ -1,4 +1,4 @@
-"""What DescribeConfigs answers: one row for each setting, with every value that stands behind it."""
+"""What DescribeConfigs answers: a row for each setting, with every value that stands behind it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -42,7 +42,6 @@ _NAMES = frozenset(
         "add.partitions.to.txn.retry.backoff.max.ms",
         "add.partitions.to.txn.retry.backoff.ms",
         "alter.config.policy.class.name",
-        "authorizer.class.name",
         "auto.include.jmx.reporter",
         "auto.leader.rebalance.enable",
         "background.threads",
@@ -98,7 +97,11 @@ _NAMES = frozenset(
     )
 )
 
+UNPROTECTED = frozenset(("authorizer.class.name",))
+"""Settings that promise a protection which this broker does not give. To pass over one of them
+with a line of information would let somebody believe in it."""
+
 
 def is_ignored(name: str) -> bool:
     """Whether Kafka has a setting of this name, or a family of them, that is not used here."""
-    return name in _NAMES or name.startswith(_PREFIXES)
+    return name in _NAMES or name in UNPROTECTED or name.startswith(_PREFIXES)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from anabranch.config.definitions import ALIASES, BROKER_SETTINGS, TOPIC_SETTINGS
-from anabranch.config.setting import Setting, Synonym, Value, parse, render
+from anabranch.config.setting import Setting, SetValue, Synonym, Value, parse, render
 from anabranch.config.settings import Settings
 
 TopicOverrides = Mapping[str, str]
@@ -134,13 +134,16 @@ def overlay_topic_values(
     """The values of a topic, from `topic_defaults`; cheap enough for thousands of topics."""
     values = dict(defaults)
     for name, text in overrides.items():
-        values[name] = parse(TOPIC_SETTINGS[name], text)
+        setting = TOPIC_SETTINGS.get(name)
+        # A topic may still carry a setting that another version of the broker knew.
+        if setting is not None:
+            values[name] = parse(setting, text)
     return values
 
 
 def resolve_topic_values(
     settings: Settings, dynamic: DynamicConfigs, overrides: TopicOverrides
-) -> dict[str, bool | int | float | str | tuple[str, ...]]:
+) -> dict[str, SetValue]:
     """What the log of a topic is configured with: every topic setting, parsed.
 
     `internal.segment.bytes` has done its work here: it is gone, and `segment.bytes` has its value.
@@ -148,9 +151,7 @@ def resolve_topic_values(
     return for_log(overlay_topic_values(topic_defaults(settings, dynamic), overrides))
 
 
-def for_log(
-    values: Mapping[str, Value],
-) -> dict[str, bool | int | float | str | tuple[str, ...]]:
+def for_log(values: Mapping[str, Value]) -> dict[str, SetValue]:
     """Drop what is not set, and let `internal.segment.bytes` overrule `segment.bytes`."""
     resolved = {name: value for name, value in values.items() if value is not None}
     small_segment = resolved.pop("internal.segment.bytes", None)

@@ -16,23 +16,35 @@ from anabranch.config.definitions import (
     TOPIC_SETTINGS,
     nearest_name,
 )
-from anabranch.config.ignored import is_ignored
+from anabranch.config.ignored import UNPROTECTED, is_ignored
 from anabranch.config.listeners import resolve_listeners
-from anabranch.config.setting import InvalidValueError, Setting, parse, render
+from anabranch.config.setting import ConfigType, InvalidValueError, Setting, parse, render
 from anabranch.config.settings import ConfigError, GivenValue, Layer, Origin, Settings
 
 __all__ = ["ConfigError", "Layer", "Origin", "Settings", "environment_name", "load_settings"]
 
 # Variables that Kafka's scripts and images read for themselves. They are not settings, and
-# whoever swaps the image keeps them around.
-_SCRIPT_VARIABLES = re.compile(
+# whoever swaps the image keeps them around. Compiled at first use: most brokers start without.
+_SCRIPT_VARIABLES = (
     r"KAFKA_(OPTS|HEAP_OPTS|GC_LOG_OPTS|JVM_\w+|JMX_\w+|LOG4J\w*|TOOLS_LOG4J\w*|VERSION"
-    r"|SCALA_VERSION|HOME|DEBUG|USER|GROUP|DATA_DIR)"
+    r"|SCALA_VERSION|HOME|DEBUG)"
 )
 # Kubernetes sets these for every Service whose name starts with "kafka".
-_KUBERNETES_VARIABLES = re.compile(
+_KUBERNETES_VARIABLES = (
     r"KAFKA_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
 )
+
+_TYPE_WORDS = {
+    ConfigType.BOOLEAN: "true or false",
+    ConfigType.STRING: "a string",
+    ConfigType.INT: "a whole number of 32 bits",
+    ConfigType.SHORT: "a whole number of 16 bits",
+    ConfigType.LONG: "a whole number of 64 bits",
+    ConfigType.DOUBLE: "a number",
+    ConfigType.LIST: "a list with commas between",
+    ConfigType.CLASS: "the name of a class",
+    ConfigType.PASSWORD: "a secret",
+}
 
 
 @dataclass(slots=True)
@@ -63,12 +75,9 @@ def load_settings(
     for name, (text, origin) in findings.texts.items():
         setting = BROKER_SETTINGS[name]
         try:
-            value = parse(setting, text)
+            given[name] = GivenValue(text, parse(setting, text), origin)
         except InvalidValueError as error:
             findings.problems.append(_explain(setting, error, origin))
-        else:
-            if value is not None or setting.default is not None:
-                given[name] = GivenValue(text, value, origin)
     if findings.problems:
         raise ConfigError(*findings.problems)
 
@@ -96,8 +105,8 @@ def _environment_pairs(environ: Mapping[str, str]) -> Iterable[tuple[str, str, s
             yield "cluster.id", environ[variable], variable
         elif (
             variable.startswith("KAFKA_")
-            and not _SCRIPT_VARIABLES.fullmatch(variable)
-            and not _KUBERNETES_VARIABLES.fullmatch(variable)
+            and not re.fullmatch(_SCRIPT_VARIABLES, variable)
+            and not re.fullmatch(_KUBERNETES_VARIABLES, variable)
         ):
             yield _setting_name(variable), environ[variable], variable
 
@@ -165,9 +174,19 @@ def _add_layer(findings: _Findings, pairs: Iterable[tuple[str, str, str]], layer
                     f"are two names of one setting. Keep {name} and remove the other."
                 )
             written[name] = (key, text)
-            findings.texts[name] = (text, Origin(layer, place))
+            if text.strip() or BROKER_SETTINGS[name].default is not None:
+                findings.texts[name] = (text, Origin(layer, place))
+            elif layer is not Layer.ENVIRONMENT:
+                # Empty is how a later layer takes back what an earlier one set. A variable may
+                # also be empty because a compose file passes on what nobody set.
+                findings.texts.pop(name, None)
         elif key in TOPIC_SETTINGS:
             findings.warnings.append(_about_topic_setting(key, place))
+        elif key in UNPROTECTED and text.strip():
+            findings.warnings.append(
+                f"{place}: {key} has no effect here, so every client may do everything. Keep the "
+                "listeners on a network you trust."
+            )
         elif is_ignored(key):
             findings.infos.append(f"{place}: {key} is a setting of Kafka that has no effect here.")
         else:
@@ -188,9 +207,11 @@ def _about_topic_setting(key: str, place: str) -> str:
 
 def _explain(setting: Setting, error: InvalidValueError, origin: Origin) -> str:
     """What, why, next step."""
-    takes = setting.rule.text if setting.rule else setting.type.name.lower()
+    takes = _TYPE_WORDS[setting.type]
+    if setting.rule is not None:
+        takes += f": {setting.rule.text}"
     default = render(setting.default)
-    advice = f"It takes {takes}" + (f"; the default is {default}." if default else ".")
+    advice = f"It takes {takes}" + (f". The default is {default}." if default else ".")
     return f"{origin}: {setting.name}={error.text} cannot be used: {error.reason}. {advice}"
 
 

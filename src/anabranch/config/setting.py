@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-Value = bool | int | float | str | tuple[str, ...] | None
+SetValue = bool | int | float | str | tuple[str, ...]
+Value = SetValue | None
+"""None is a setting without a default that nobody set; no text is parsed to it."""
 
 
 class ConfigType(IntEnum):
@@ -102,22 +104,18 @@ class InvalidValueError(ValueError):
 _INTEGER_BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 
-def parse(setting: Setting, text: str) -> Value:
+def parse(setting: Setting, text: str) -> SetValue:
     """Turn text into a checked value, with the trimming and the number ranges of Kafka's types."""
     value = _parse_type(setting, text)
-    if setting.rule is not None and value is not None:
+    if setting.rule is not None:
         reason = setting.rule.check(value)
         if reason is not None:
             raise InvalidValueError(setting, text, reason)
     return value
 
 
-def _parse_type(setting: Setting, text: str) -> Value:
+def _parse_type(setting: Setting, text: str) -> SetValue:
     trimmed = text.strip()
-    if not trimmed and setting.default is None:
-        # Compose files pass variables on as "" when nobody set them; for a setting that may be
-        # absent that can only mean absent.
-        return None
     kind = setting.type
     if kind in _INTEGER_BITS:
         return _parse_integer(setting, text, trimmed)

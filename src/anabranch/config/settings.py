@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from anabranch.config.definitions import ALIASES, BROKER_SETTINGS
-from anabranch.config.setting import Value
+from anabranch.config.setting import SetValue, Value
 
 
 class Layer(IntEnum):
@@ -44,7 +44,7 @@ class GivenValue:
     """A value that somebody gave, as written and as understood."""
 
     text: str
-    value: Value
+    value: SetValue
     origin: Origin
 
 
