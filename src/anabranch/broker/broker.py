@@ -1,0 +1,155 @@
+"""The broker: everything one process owns, put together.
+
+Everything here runs on one event loop and nothing is locked. Handlers reach topics, logs, parked
+fetches and settings through this object; it decides nothing about bytes or sockets.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from anabranch.broker.fetch_sessions import FetchSessions
+from anabranch.broker.flusher import Flusher
+from anabranch.broker.log_configs import make_log_config
+from anabranch.broker.partition import Partition
+from anabranch.broker.producer_ids import ProducerIds
+from anabranch.broker.purgatory import Purgatory
+from anabranch.broker.topics import LogSettings, Topic, Topics
+from anabranch.config.layers import (
+    DynamicConfigs,
+    effective_broker_value,
+    for_log,
+    overlay_topic_values,
+    topic_defaults,
+)
+from anabranch.config.settings import Settings
+from anabranch.engine.embedded import EmbeddedEngine
+from anabranch.log.partition_log import PartitionLog, remove_folder
+from anabranch.model.errors import ErrorCode, KafkaError
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Broker:
+    """One node and all it holds."""
+
+    def __init__(self, settings: Settings, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+        self.settings = settings
+        self.now_ms = now_ms
+        self.node_id = settings.get_int("node.id")
+        self.rack = settings.get_optional_str("broker.rack")
+        self.engine = EmbeddedEngine(
+            [Path(folder) for folder in settings.log_dirs],
+            cluster_id=settings.get_optional_str("cluster.id"),
+        )
+        self.cluster_id = self.engine.cluster_id
+        self.purgatory = Purgatory()
+        self.wake_fetches = self.purgatory.wake
+        self.flusher = Flusher(now_ms)
+        self.producer_ids = ProducerIds(self.engine.store)
+        self.fetch_sessions = FetchSessions(
+            settings.get_int("max.incremental.fetch.session.cache.slots")
+        )
+        # For file removal and compaction: work that must not hold up the loop.
+        self.background = ThreadPoolExecutor(1, thread_name_prefix="background")
+        self._endpoints: dict[str, tuple[str, int]] = {}
+        self._read_dynamic_configs()
+        self.topics = Topics(self.engine, self.log_settings_of)
+        self.topics.open(now_ms())
+
+    def close(self) -> None:
+        """Finish what runs, close every log, leave the folder clean."""
+        self.flusher.close()
+        self.background.shutdown(wait=True)
+        self.engine.close(self.now_ms())
+
+    # Where clients find us ----------------------------------------------------------------------
+
+    def set_endpoint(self, listener: str, host: str, port: int) -> None:
+        self._endpoints[listener] = (host, port)
+
+    def endpoint(self, listener: str) -> tuple[str, int]:
+        """The address that clients of a listener are told to use."""
+        return self._endpoints[listener]
+
+    # Settings -----------------------------------------------------------------------------------
+
+    def _read_dynamic_configs(self) -> None:
+        """Take over the settings that clients altered, and what follows from them."""
+        stored = self.engine.store.broker_configs()
+        self.dynamic_configs = DynamicConfigs(
+            per_broker=stored.get(str(self.node_id), {}), cluster_default=stored.get("", {})
+        )
+        self.topic_defaults = topic_defaults(self.settings, self.dynamic_configs)
+        self.auto_creates_topics = self.get_bool("auto.create.topics.enable")
+        self.fetch_max_bytes = self.get_int("fetch.max.bytes")
+
+    def get_int(self, name: str) -> int:
+        """A broker setting as it is now, dynamic changes included."""
+        value = effective_broker_value(self.settings, self.dynamic_configs, name)
+        assert isinstance(value, int), name
+        return value
+
+    def get_bool(self, name: str) -> bool:
+        value = effective_broker_value(self.settings, self.dynamic_configs, name)
+        assert isinstance(value, bool), name
+        return value
+
+    def set_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Replace the dynamic settings of this node, or of the cluster (`broker` is "")."""
+        self.engine.store.set_broker_configs(broker, configs)
+        self._read_dynamic_configs()
+        for topic in self.topics:
+            self.topics.apply_configs(topic)
+
+    def log_settings_of(self, configs: Mapping[str, str]) -> LogSettings:
+        """What a topic's own settings, on top of the broker's, mean for its logs."""
+        values = overlay_topic_values(self.topic_defaults, configs)
+        return LogSettings(
+            make_log_config(for_log(values), self.get_int("producer.id.expiration.ms")),
+            values["flush.on.acks.all"] is True,
+        )
+
+    # Topics ---------------------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, partitions: int = -1, configs: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Create a topic whose settings were checked; -1 means the default number of partitions."""
+        self.topics.check_new_name(name)
+        count = self.get_int("num.partitions") if partitions == -1 else partitions
+        return self.topics.create(name, count, configs or {}, self.now_ms())
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic: gone from the metadata now, its files soon, off the loop."""
+        self.topics.delete(topic)
+        self.purgatory.finish_all(topic.partitions)
+        for partition in topic.partitions:
+            self.background.submit(remove_folder, partition.log.delete())
+
+    # Partitions -----------------------------------------------------------------------------------
+
+    def must_sync(self, partition: Partition, acks: int) -> bool:
+        """Whether a produce is answered only when the disk has it."""
+        if acks == -1 and partition.syncs_acks_all:
+            return True
+        log = partition.log
+        return log.unflushed_messages >= log.config.flush_messages
+
+    @staticmethod
+    def check_leader_epoch(log: PartitionLog, epoch: int) -> None:
+        """Refuse a client that knows an older or a newer leader than this one (KIP-320)."""
+        if epoch == -1 or epoch == log.leader_epoch:
+            return
+        if epoch < log.leader_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"The leader epoch is {log.leader_epoch}, not {epoch}. Refresh the metadata.",
+            )
+        raise KafkaError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"The leader epoch is {log.leader_epoch}; {epoch} is not known here.",
+        )

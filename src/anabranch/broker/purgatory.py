@@ -1,0 +1,84 @@
+"""Fetches that wait until enough bytes arrived or their time is up.
+
+A fetch with too little to read is parked on its partitions. An append adds its size to the
+partition and marks it; after the producer has its answer, `wake` tells the parked fetches of the
+marked partitions. A fetch is completed by the append that brings its `min_bytes` together, by its
+timer, or when one of its partitions is deleted; it then reads again from the start, so what it
+returns is what is there at that moment. Nothing polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from anabranch.broker.partition import Partition
+
+
+class ParkedFetch:
+    """One fetch in waiting: `complete` answers it."""
+
+    __slots__ = ("_complete", "_missing_bytes", "_partitions", "_timer")
+
+    def __init__(
+        self, partitions: list[Partition], missing_bytes: int, complete: Callable[[], None]
+    ) -> None:
+        self._partitions = partitions
+        self._missing_bytes = missing_bytes
+        self._complete = complete
+        self._timer: asyncio.TimerHandle | None = None
+
+    def park(self, max_wait_ms: int) -> None:
+        for partition in self._partitions:
+            partition.parked_fetches[self] = None
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max_wait_ms / 1000, self.finish)
+
+    def leave(self) -> None:
+        """Stop waiting without an answer, because nobody is there to receive it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for partition in self._partitions:
+            partition.parked_fetches.pop(self, None)
+
+    def finish(self) -> None:
+        """Answer now, with whatever there is."""
+        self.leave()
+        self._complete()
+
+    def count(self, appended_bytes: int) -> None:
+        self._missing_bytes -= appended_bytes
+        if self._missing_bytes <= 0:
+            self.finish()
+
+
+class Purgatory:
+    """The partitions that were appended to since their parked fetches were last told."""
+
+    def __init__(self) -> None:
+        self._marked: list[Partition] = []
+
+    def mark(self, partition: Partition, appended_bytes: int) -> None:
+        """Note an append; only partitions that somebody waits on are worth noting."""
+        if partition.parked_fetches:
+            if not partition.appended_bytes:
+                self._marked.append(partition)
+            partition.appended_bytes += appended_bytes
+
+    def wake(self) -> None:
+        """Tell the parked fetches of all marked partitions."""
+        while self._marked:
+            marked, self._marked = self._marked, []
+            for partition in marked:
+                appended_bytes, partition.appended_bytes = partition.appended_bytes, 0
+                for fetch in list(partition.parked_fetches):
+                    if fetch in partition.parked_fetches:
+                        fetch.count(appended_bytes)
+
+    @staticmethod
+    def finish_all(partitions: Iterable[Partition]) -> None:
+        """Answer everybody who waits on these partitions, because they go away."""
+        for partition in partitions:
+            for fetch in list(partition.parked_fetches):
+                fetch.finish()

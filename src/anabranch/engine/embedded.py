@@ -1,0 +1,186 @@
+"""The embedded engine: logs and cluster metadata in folders of this machine.
+
+The metadata store says which topics exist; the folders hold their logs. A topic is written to the
+store before its folders are made, and removed from the store before its folders go, so after a
+crash in between the store is right: missing folders are made at start, and folders that the store
+does not know are set aside as `<name>-stray`, never deleted.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from anabranch.engine.log_directory import DirectoryError, LogDirectory
+from anabranch.engine.metadata_store import MetadataStore, StoredTopic
+from anabranch.log.checkpoints import read_topic_id
+from anabranch.log.log_config import LogConfig
+from anabranch.log.partition_log import PartitionLog, remove_folder
+from anabranch.model.errors import KafkaError
+from anabranch.model.topics import format_topic_id
+from anabranch.observe import logs
+
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+
+LogConfigOf = Callable[[StoredTopic], LogConfig]
+
+
+class EmbeddedEngine:
+    """Open log directories and the metadata store in the first of them."""
+
+    def __init__(self, log_dirs: list[Path], *, cluster_id: str | None = None) -> None:
+        self.directories: list[LogDirectory] = []
+        try:
+            for path in log_dirs:
+                self.directories.append(LogDirectory(path))
+            self.store = MetadataStore(log_dirs[0])
+        except BaseException:
+            for directory in self.directories:
+                directory.close(clean=directory.was_clean)
+            raise
+        self.leader_epoch = self.store.count_start()
+        self.cluster_id = self._settle_cluster_id(cluster_id)
+        self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self._directory_of: dict[PartitionLog, LogDirectory] = {}
+
+    def _settle_cluster_id(self, wanted: str | None) -> str:
+        kept = self.store.get("cluster.id")
+        if kept is None:
+            kept = wanted or format_topic_id(uuid.uuid4().bytes)
+            self.store.put("cluster.id", kept)
+        elif wanted is not None and wanted != kept:
+            raise DirectoryError(
+                f"The log directory {self.directories[0].path} belongs to cluster {kept}, but "
+                f"cluster.id is {wanted}. Remove the setting, or use another directory."
+            )
+        return kept
+
+    # Opening --------------------------------------------------------------------------------
+
+    def open_logs(self, config_of: LogConfigOf, now_ms: int) -> list[StoredTopic]:
+        """Open the log of every partition of every topic, recovering what needs it."""
+        topics = self.store.topics()
+        found = self._scan({topic.topic_id: topic for topic in topics})
+        for topic in topics:
+            config = config_of(topic)
+            for partition in range(topic.partitions):
+                self._open_log(topic, partition, config, found, now_ms)
+        return topics
+
+    def _scan(self, known: dict[bytes, StoredTopic]) -> dict[tuple[str, int], LogDirectory]:
+        """Find the partition folders; finish deletions, set strays aside."""
+        found: dict[tuple[str, int], LogDirectory] = {}
+        for directory in self.directories:
+            for folder in sorted(p for p in directory.path.iterdir() if p.is_dir()):
+                if folder.name.endswith(DELETE_SUFFIX):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    continue
+                name, _, number = folder.name.rpartition("-")
+                if not number.isdecimal() or folder.name.endswith(STRAY_SUFFIX):
+                    continue
+                topic_id = read_topic_id(folder)
+                topic = known.get(topic_id) if topic_id is not None else None
+                is_ours = topic is not None and topic.name == name
+                if is_ours or topic_id is None:
+                    found[name, int(number)] = directory
+                else:
+                    aside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}{STRAY_SUFFIX}")
+                    os.rename(folder, aside)
+                    logs.warning("log.stray", folder=folder.name, moved_to=aside.name)
+        return found
+
+    def _open_log(
+        self,
+        topic: StoredTopic,
+        partition: int,
+        config: LogConfig,
+        found: dict[tuple[str, int], LogDirectory],
+        now_ms: int,
+    ) -> PartitionLog:
+        key = (topic.name, partition)
+        # Checkpoints speak only of a folder that is there: a new one of the same name starts at 0.
+        directory = found.get(key)
+        recovery_point = directory.recovery_points.get(key, 0) if directory else 0
+        log_start_offset = directory.log_start_offsets.get(key, 0) if directory else 0
+        if directory is None:
+            directory = self._emptiest_directory()
+        log = PartitionLog.open(
+            directory.path / f"{topic.name}-{partition}",
+            topic=topic.name,
+            partition=partition,
+            topic_id=topic.topic_id,
+            config=config,
+            leader_epoch=self.leader_epoch,
+            clean=directory.was_clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+        )
+        self.logs[key] = log
+        self._directory_of[log] = directory
+        return log
+
+    def _emptiest_directory(self) -> LogDirectory:
+        if len(self.directories) == 1:
+            return self.directories[0]
+        counts = {directory.path: 0 for directory in self.directories}
+        for directory in self._directory_of.values():
+            counts[directory.path] += 1
+        return min(self.directories, key=lambda directory: counts[directory.path])
+
+    # Topics come and go -----------------------------------------------------------------------
+
+    def create_logs(
+        self, topic: StoredTopic, partitions: range, config: LogConfig, now_ms: int
+    ) -> list[PartitionLog]:
+        """Make the folders of new partitions; all of them, or none when the disk refuses."""
+        made: list[PartitionLog] = []
+        try:
+            for partition in partitions:
+                made.append(self._open_log(topic, partition, config, {}, now_ms))
+        except OSError:
+            for log in made:
+                self.remove_log(log)
+                remove_folder(log.delete())
+            raise
+        return made
+
+    def remove_log(self, log: PartitionLog) -> LogDirectory:
+        """Forget a log; its files are the caller's to delete."""
+        del self.logs[log.topic, log.partition]
+        return self._directory_of.pop(log)
+
+    def directory_of(self, log: PartitionLog) -> LogDirectory:
+        return self._directory_of[log]
+
+    # Checkpoints and the end ------------------------------------------------------------------
+
+    def write_checkpoints(self) -> None:
+        """Write down how far each log is on disk and where it starts."""
+        for directory in self.directories:
+            mine = {
+                key: log for key, log in self.logs.items() if self._directory_of[log] is directory
+            }
+            directory.write_checkpoints(
+                {key: log.recovery_point for key, log in mine.items()},
+                {key: log.log_start_offset for key, log in mine.items()},
+            )
+
+    def close(self, now_ms: int) -> None:
+        """Close every log in order and mark the directories clean."""
+        failed: set[Path] = set()
+        for log, directory in self._directory_of.items():
+            had_failed = log.failed is not None
+            try:
+                log.close(now_ms)
+            except KafkaError as error:
+                had_failed = True
+                logs.error("log.close.failed", log=log.folder.name, reason=error.message)
+            if had_failed:
+                failed.add(directory.path)
+        self.write_checkpoints()
+        self.store.close()
+        for directory in self.directories:
+            directory.close(clean=directory.path not in failed)

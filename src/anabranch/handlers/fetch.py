@@ -1,0 +1,231 @@
+"""Fetch (1), versions 4-18: read record batches, waiting for them if asked to.
+
+Version notes: 5 log start offset; 7 sessions (KIP-227); 9 leader epochs (KIP-320); 12 flexible;
+13 topic ids; 16 leader hints (KIP-951), of which one node has none to give.
+
+Records leave as views of the mapped segment. Batches that straddle the asked offset are sent
+whole, as Kafka does; clients drop what lies before their position.
+"""
+
+from collections.abc import Iterable
+
+from anabranch.broker.broker import Broker
+from anabranch.broker.deferred import Deferred
+from anabranch.broker.fetch_sessions import (
+    EPOCH_FINAL,
+    EPOCH_INITIAL,
+    FetchedPartition,
+    FetchSession,
+    SessionKey,
+)
+from anabranch.broker.partition import Partition
+from anabranch.broker.purgatory import ParkedFetch
+from anabranch.handlers.route import RequestContext, route
+from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.wire.messages.fetch import (
+    FETCH,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+_FIRST_WITH_SESSIONS = 7
+_FIRST_WITH_TOPIC_IDS = 13
+_READ_COMMITTED = 1
+
+
+class _Fetch:
+    """One fetch: read now, or later again if it has to wait."""
+
+    __slots__ = ("broker", "is_incremental", "max_bytes", "read_committed", "session", "wanted")
+
+    def __init__(
+        self,
+        broker: Broker,
+        request: FetchRequest,
+        wanted: Iterable[FetchedPartition],
+        session: FetchSession | None,
+        is_incremental: bool,
+    ) -> None:
+        self.broker = broker
+        self.wanted = list(wanted)
+        self.session = session
+        self.is_incremental = is_incremental
+        self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
+        self.read_committed = request.isolation_level == _READ_COMMITTED
+
+    def read(self) -> tuple[FetchResponse, int, bool]:
+        """Read all partitions: the response, its bytes of records, and whether any failed."""
+        topics: dict[str | bytes, list[PartitionData]] = {}
+        size_bytes, has_errors = 0, False
+        for wanted in self.wanted:
+            data = self._read_partition(wanted, size_bytes)
+            size_bytes += len(data.records or b"")
+            has_errors = has_errors or data.error_code != 0
+            if self.session is None or self._has_news(wanted, data):
+                topics.setdefault(wanted.topic, []).append(data)
+        response = FetchResponse(
+            session_id=self.session.session_id if self.session else 0,
+            responses=[
+                FetchableTopicResponse(topic_id=topic, partitions=partitions)
+                if isinstance(topic, bytes)
+                else FetchableTopicResponse(topic=topic, partitions=partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+        return response, size_bytes, has_errors
+
+    def _read_partition(self, wanted: FetchedPartition, size_so_far_bytes: int) -> PartitionData:
+        try:
+            log = find_partition(self.broker, wanted).log
+            self.broker.check_leader_epoch(log, wanted.current_leader_epoch)
+            end = log.last_stable_offset if self.read_committed else log.high_watermark
+            room = max(0, min(wanted.max_bytes, self.max_bytes - size_so_far_bytes))
+            records = log.read(
+                wanted.fetch_offset, room, min_one_batch=size_so_far_bytes == 0, upto=end
+            )
+        except KafkaError as error:
+            return PartitionData(
+                partition_index=wanted.index,
+                error_code=error.code,
+                high_watermark=-1,
+                records=b"",
+                aborted_transactions=[] if self.read_committed else None,
+            )
+        return PartitionData(
+            partition_index=wanted.index,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=[] if self.read_committed else None,
+            records=records,
+        )
+
+    def _has_news(self, wanted: FetchedPartition, data: PartitionData) -> bool:
+        """Whether an incremental answer has to name the partition."""
+        return (
+            not self.is_incremental
+            or data.error_code != 0
+            or len(data.records or b"") > 0
+            or data.high_watermark != wanted.high_watermark
+            or data.log_start_offset != wanted.log_start_offset
+        )
+
+    def remember(self, response: FetchResponse) -> None:
+        """Note in the session what the client is about to be told.
+
+        Partitions that got records move to the end, so that none is starved when the response is
+        too small for all of them.
+        """
+        if self.session is None:
+            return
+        partitions = self.session.partitions
+        for topic in response.responses:
+            name = topic.topic_id if self.session.uses_topic_ids else topic.topic
+            for data in topic.partitions:
+                wanted = partitions.get((name, data.partition_index))
+                if wanted is None:
+                    continue
+                wanted.high_watermark = data.high_watermark
+                wanted.log_start_offset = data.log_start_offset
+                if data.records:
+                    del partitions[name, data.partition_index]
+                    partitions[name, data.partition_index] = wanted
+
+
+def find_partition(broker: Broker, wanted: FetchedPartition) -> Partition:
+    """The partition that a client named by topic name or id."""
+    if isinstance(wanted.topic, str):
+        return broker.topics.partition(wanted.topic, wanted.index)
+    topic = broker.topics.get_by_id(wanted.topic)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+    return broker.topics.partition(topic.name, wanted.index)
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: FetchRequest
+) -> FetchResponse | Deferred[FetchResponse]:
+    try:
+        fetch = _begin(broker, context, request)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    response, size_bytes, has_errors = fetch.read()
+    if (
+        size_bytes >= request.min_bytes
+        or request.max_wait_ms <= 0
+        or has_errors
+        or not fetch.wanted
+    ):
+        fetch.remember(response)
+        return response
+    return _park(broker, request, fetch, request.min_bytes - size_bytes)
+
+
+def _park(
+    broker: Broker, request: FetchRequest, fetch: _Fetch, missing_bytes: int
+) -> Deferred[FetchResponse]:
+    deferred: Deferred[FetchResponse] = Deferred()
+
+    def complete() -> None:
+        response, _, _ = fetch.read()
+        fetch.remember(response)
+        deferred.complete(response)
+
+    partitions = [find_partition(broker, wanted) for wanted in fetch.wanted]
+    parked = ParkedFetch(partitions, missing_bytes, complete)
+    deferred.on_cancel = parked.leave
+    parked.park(request.max_wait_ms)
+    return deferred
+
+
+# Sessions -------------------------------------------------------------------------------------
+
+
+def _begin(broker: Broker, context: RequestContext, request: FetchRequest) -> _Fetch:
+    """Work out what is fetched, opening, using or closing a session as the request says."""
+    uses_ids = context.version >= _FIRST_WITH_TOPIC_IDS
+    asked = _asked(request, uses_ids)
+    if context.version < _FIRST_WITH_SESSIONS:
+        return _Fetch(broker, request, asked.values(), None, False)
+    sessions = broker.fetch_sessions
+    if request.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
+        if request.session_id:
+            sessions.close(request.session_id)
+        session = None
+        if request.session_epoch == EPOCH_INITIAL:
+            session = sessions.open(asked, uses_ids, broker.now_ms())
+        return _Fetch(broker, request, asked.values(), session, False)
+    session = sessions.use(request.session_id, request.session_epoch, uses_ids, broker.now_ms())
+    for key, wanted in asked.items():
+        known = session.partitions.get(key)
+        if known is None:
+            session.partitions[key] = wanted
+        else:
+            known.fetch_offset = wanted.fetch_offset
+            known.max_bytes = wanted.max_bytes
+            known.current_leader_epoch = wanted.current_leader_epoch
+    for forgotten in request.forgotten_topics_data:
+        topic = forgotten.topic_id if uses_ids else forgotten.topic
+        for index in forgotten.partitions:
+            session.partitions.pop((topic, index), None)
+    return _Fetch(broker, request, session.partitions.values(), session, True)
+
+
+def _asked(request: FetchRequest, uses_ids: bool) -> dict[SessionKey, FetchedPartition]:
+    asked: dict[SessionKey, FetchedPartition] = {}
+    for topic in request.topics:
+        name: str | bytes = topic.topic_id if uses_ids else topic.topic
+        for partition in topic.partitions:
+            asked[name, partition.partition] = FetchedPartition(
+                topic=name,
+                index=partition.partition,
+                fetch_offset=partition.fetch_offset,
+                max_bytes=partition.partition_max_bytes,
+                current_leader_epoch=partition.current_leader_epoch,
+            )
+    return asked
+
+
+ROUTE = route(FETCH, "4-18", handle)

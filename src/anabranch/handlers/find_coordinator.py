@@ -1,0 +1,56 @@
+"""FindCoordinator (10), versions 0-6: which node coordinates a group.
+
+Version notes: 1 key types (0 group, 1 transaction); 4 many keys at once (KIP-699); 6 share groups
+(KIP-932). One node coordinates everything there is; transactions and share groups are not there
+yet, and asking for their coordinator is refused with an error that clients do not retry.
+"""
+
+from anabranch.broker.broker import Broker
+from anabranch.handlers.route import RequestContext, route
+from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.wire.messages.find_coordinator import (
+    FIND_COORDINATOR,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+_GROUP = 0
+_NAMES = {1: "Transactions", 2: "Share groups"}
+_FIRST_WITH_MANY_KEYS = 4
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    if context.version >= _FIRST_WITH_MANY_KEYS:
+        found = [_find(broker, context, request.key_type, key) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = _find(broker, context, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Coordinator:
+    try:
+        if key_type in _NAMES:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{_NAMES[key_type]} are not available on this broker.",
+            )
+        if key_type != _GROUP:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no key type {key_type}.")
+    except KafkaError as error:
+        return Coordinator(
+            key=key, node_id=-1, port=-1, error_code=error.code, error_message=error.message
+        )
+    host, port = broker.endpoint(context.listener)
+    return Coordinator(key=key, node_id=broker.node_id, host=host, port=port)
+
+
+ROUTE = route(FIND_COORDINATOR, "0-6", handle)

@@ -1,0 +1,147 @@
+"""Produce (0), versions 3-13: append record batches.
+
+Version notes: 3 transactional ids; 5 log start offset; 7 zstd allowed (KIP-110); 8 record errors
+(KIP-467); 9 flexible; 13 topic ids (KIP-516). Versions 0-2 are advertised, because librdkafka
+decides by them whether a broker can do anything at all (KAFKA-18659), and answered with
+UNSUPPORTED_FOR_MESSAGE_FORMAT: they carry message formats that Kafka 4 dropped, and so do we.
+"""
+
+import functools
+
+from anabranch.broker.broker import Broker
+from anabranch.broker.deferred import Deferred
+from anabranch.broker.partition import Partition
+from anabranch.handlers.route import RequestContext, route
+from anabranch.log.partition_log import PartitionLog
+from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.wire.messages.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+_FIRST_WITH_TOPIC_IDS = 13
+_FIRST_WITH_ZSTD = 7
+_FIRST_SERVED = 3
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Deferred[ProduceResponse] | None:
+    refusal = _refusal(context, request)
+    response = ProduceResponse()
+    unsynced: dict[PartitionLog, list[PartitionProduceResponse]] = {}
+    failure = ""
+    for topic in request.topic_data:
+        answers: list[PartitionProduceResponse] = []
+        for data in topic.partition_data:
+            try:
+                if refusal is not None:
+                    raise refusal
+                partition = _partition(broker, context, topic, data.index)
+                answer = _append(broker, context, partition, data)
+                if broker.must_sync(partition, request.acks):
+                    unsynced.setdefault(partition.log, []).append(answer)
+            except KafkaError as error:
+                failure = failure or str(error)
+                answer = PartitionProduceResponse(
+                    index=data.index,
+                    error_code=error.code,
+                    base_offset=-1,
+                    error_message=error.message,
+                )
+            answers.append(answer)
+        response.responses.append(
+            TopicProduceResponse(
+                name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+            )
+        )
+    if request.acks == 0:
+        if failure:
+            # A producer that wants no answer learns of an error only by losing its connection.
+            context.close(f"a produce with acks=0 failed: {failure}")
+        return None
+    if unsynced:
+        return _answer_when_synced(broker, response, unsynced)
+    return response
+
+
+def _refusal(context: RequestContext, request: ProduceRequest) -> KafkaError | None:
+    """Why the whole request is refused, if it is."""
+    if context.version < _FIRST_SERVED:
+        return KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            "Message formats v0 and v1 are not accepted. Use a client of Kafka 0.11 or newer.",
+        )
+    if request.acks not in (-1, 0, 1):
+        return KafkaError(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; -1, 0 and 1 are possible."
+        )
+    if request.transactional_id is not None:
+        return KafkaError(
+            ErrorCode.INVALID_TXN_STATE, "Transactions are not available on this broker."
+        )
+    return None
+
+
+def _partition(
+    broker: Broker, context: RequestContext, asked: TopicProduceData, index: int
+) -> Partition:
+    if context.version < _FIRST_WITH_TOPIC_IDS:
+        return broker.topics.partition(asked.name, index)
+    topic = broker.topics.get_by_id(asked.topic_id)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+    return broker.topics.partition(topic.name, index)
+
+
+def _append(
+    broker: Broker, context: RequestContext, partition: Partition, data: PartitionProduceData
+) -> PartitionProduceResponse:
+    records = data.records
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "The request has no records for the partition.")
+    log = partition.log
+    info = log.append(
+        memoryview(records),
+        now_ms=broker.now_ms(),
+        zstd_allowed=context.version >= _FIRST_WITH_ZSTD,
+    )
+    broker.purgatory.mark(partition, len(records))
+    return PartitionProduceResponse(
+        index=data.index,
+        base_offset=info.first_offset,
+        log_append_time_ms=info.log_append_time_ms,
+        log_start_offset=log.log_start_offset,
+    )
+
+
+def _answer_when_synced(
+    broker: Broker,
+    response: ProduceResponse,
+    unsynced: dict[PartitionLog, list[PartitionProduceResponse]],
+) -> Deferred[ProduceResponse]:
+    """Hold the answer until every log that asks for it is on disk."""
+    deferred: Deferred[ProduceResponse] = Deferred()
+    left = len(unsynced)
+
+    def synced(answers: list[PartitionProduceResponse], is_safe: bool) -> None:
+        nonlocal left
+        if not is_safe:
+            for answer in answers:
+                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                answer.base_offset = -1
+        left -= 1
+        if not left:
+            deferred.complete(response)
+
+    for log, answers in unsynced.items():
+        broker.flusher.sync(log, functools.partial(synced, answers))
+    return deferred
+
+
+ROUTE = route(PRODUCE, "0-13", handle)

@@ -1,0 +1,332 @@
+"""One client connection: frames in, requests handled, responses out in order.
+
+Rules
+- Bytes are received into one scratch buffer shared by all connections of the loop; only a frame
+  that did not arrive whole gets a buffer of its own. Handlers run before the next read, so they
+  may look into the buffer but must not keep views of it.
+- Every complete frame is handled at once, without a task per request. A handler that has to wait
+  returns a Deferred and the frames behind it are handled meanwhile; responses still leave in the
+  order of their requests, because each waits in its slot.
+- A client that does not read its responses is not read from either: nothing is handled while the
+  transport's write buffer is above its limit or too many requests wait.
+- Bytes that make no sense end the connection with one log line that says why.
+"""
+
+import asyncio
+import struct
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+from anabranch.broker.deferred import Deferred
+from anabranch.handlers.route import RequestContext
+from anabranch.observe import logs
+from anabranch.server.dispatch import Dispatch, Prepared
+from anabranch.wire.header import frame_response, read_request_header, skip_header_tags
+from anabranch.wire.primitives import DecodeError, EncodeError
+
+if TYPE_CHECKING:
+    from anabranch.server.listener import Listener
+
+_SIZE = struct.Struct(">i")
+_SCRATCH = memoryview(bytearray(256 * 1024))
+# A frame's buffer is allocated whole up to this size and grown beyond it as bytes arrive, so that
+# a length field alone cannot make the broker allocate a hundred megabytes.
+_EAGER_BUFFER_BYTES = 1024 * 1024
+_MAX_WAITING_REQUESTS = 1000
+_WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
+
+
+class Slot:
+    """The place of one response in the order of its connection."""
+
+    __slots__ = ("deferred", "parts")
+
+    def __init__(self, deferred: Deferred[Any] | None = None) -> None:
+        self.deferred = deferred
+        self.parts: list[bytes | memoryview] | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one accepted socket."""
+
+    def __init__(self, listener: "Listener", dispatch: Dispatch) -> None:
+        self._listener = listener
+        self._dispatch = dispatch
+        self._broker = dispatch.broker
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._slots: deque[Slot] = deque()
+        self._out: list[bytes | memoryview] = []
+        self._in_read = False
+        self._frame: bytearray | None = None  # a frame that did not arrive whole
+        self._frame_filled = 0
+        self._frame_size = 4  # its whole size; 4 while only the size prefix is awaited
+        self._stash: bytearray | None = None  # bytes received but not handled while paused
+        self._write_paused = False
+        self._closing = False
+        self._half_closed = False
+        self._client_id_raw: bytes | None = b""
+        self.client_id = ""
+        self.client_host = ""
+        self.last_active_s = time.monotonic()
+
+    # Life -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH_BYTES)
+        peer = transport.get_extra_info("peername")
+        self.client_host = peer[0] if isinstance(peer, tuple) else str(peer or "")
+        refusal = self._listener.admit(self)
+        if refusal is not None:
+            self._end(refusal)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._release_frame()
+        self._stash = None
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.deferred is not None:
+                slot.deferred.cancel()
+        self._out.clear()
+        self._listener.forget(self)
+
+    def eof_received(self) -> bool:
+        """The client shut its writing side down; keep ours open while answers are owed."""
+        self._half_closed = True
+        return bool(self._slots)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request is parked, so that silence is not idleness."""
+        return bool(self._slots)
+
+    def close(self, reason: str) -> None:
+        """End the connection, for example because it was idle."""
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        logs.info(
+            "connection.closed",
+            client=self.client_host,
+            client_id=self.client_id,
+            listener=self._listener.name,
+            reason=reason,
+        )
+        self._flush()
+        self._transport.close()
+
+    def finish(self) -> None:
+        """Shut down in order: no more requests are read, what is answered is sent, then close."""
+        self._closing = True
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what was not sent is lost."""
+        self._closing = True
+        self._transport.abort()
+
+    # Receiving ------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        frame = self._frame
+        if frame is None:
+            return _SCRATCH
+        return memoryview(frame)[self._frame_filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active_s = self._listener.clock_s
+        self._in_read = True
+        try:
+            if self._frame is None:
+                self._consume(_SCRATCH[:nbytes])
+            else:
+                self._fill_frame(nbytes)
+        finally:
+            self._in_read = False
+            self._flush()
+        self._broker.wake_fetches()
+
+    def _consume(self, view: memoryview) -> None:
+        """Handle every whole frame in `view` and keep what is left."""
+        pos, end = 0, len(view)
+        while end - pos >= 4:
+            if self._closing:
+                return
+            if self._write_paused or len(self._slots) >= _MAX_WAITING_REQUESTS:
+                self._pause(view[pos:])
+                return
+            (size,) = _SIZE.unpack_from(view, pos)
+            if not self._size_ok(size):
+                return
+            stop = pos + 4 + size
+            if stop > end:
+                break
+            self._handle(view[pos + 4 : stop])
+            pos = stop
+        if pos < end and not self._closing:
+            self._begin_frame(view[pos:])
+
+    def _size_ok(self, size: int) -> bool:
+        if 8 <= size <= self._listener.request_max_bytes:
+            return True
+        limit = self._listener.request_max_bytes
+        self._end(
+            f"a request of {size} bytes was announced; between 8 and {limit} "
+            "(socket.request.max.bytes) are possible"
+        )
+        return False
+
+    def _begin_frame(self, rest: memoryview) -> None:
+        """Move the beginning of a frame out of the scratch buffer."""
+        have = len(rest)
+        self._frame_size = 4 if have < 4 else 4 + _SIZE.unpack_from(rest)[0]
+        self._frame = bytearray(max(4, min(self._frame_size, max(_EAGER_BUFFER_BYTES, 2 * have))))
+        self._frame[:have] = rest
+        self._frame_filled = have
+        self._listener.reserve(self, len(self._frame))
+
+    def _fill_frame(self, nbytes: int) -> None:
+        frame = self._frame
+        assert frame is not None
+        self._frame_filled += nbytes
+        if self._frame_filled < len(frame):
+            return
+        if self._frame_size == 4:  # the size prefix itself had been cut in two
+            (size,) = _SIZE.unpack_from(frame)
+            if not self._size_ok(size):
+                return
+            self._frame_size = 4 + size
+        if len(frame) < self._frame_size:
+            grown = min(self._frame_size, max(2 * len(frame), _EAGER_BUFFER_BYTES))
+            self._listener.reserve(self, grown - len(frame))
+            bigger = bytearray(grown)
+            bigger[: len(frame)] = frame
+            self._frame = bigger
+            return
+        self._release_frame()
+        self._consume(memoryview(frame))
+
+    def _release_frame(self) -> None:
+        if self._frame is not None:
+            self._listener.release(self, len(self._frame))
+            self._frame = None
+
+    # Back-pressure --------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._resume()
+
+    def _pause(self, rest: memoryview) -> None:
+        """Stop reading; what was read already waits in a buffer of its own."""
+        self._stash = bytearray(rest)
+        self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        """Go on with what waited, as far as the client's reading allows."""
+        if self._stash is None or self._closing or self._in_read:
+            return
+        if self._write_paused or len(self._slots) >= _MAX_WAITING_REQUESTS:
+            return
+        stash, self._stash = self._stash, None
+        self._in_read = True
+        try:
+            self._consume(memoryview(stash))
+        finally:
+            self._in_read = False
+            self._flush()
+        if self._stash is None and not self._closing:
+            self._transport.resume_reading()
+        self._broker.wake_fetches()
+
+    def hold_reading(self, hold: bool) -> None:
+        """The listener's say when buffered requests reach `queued.max.request.bytes`."""
+        if self._closing or self._stash is not None:
+            return
+        if hold:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    # Handling -------------------------------------------------------------------------------
+
+    def _handle(self, frame: memoryview) -> None:
+        try:
+            key, version, correlation_id, client_id, pos = read_request_header(frame)
+            prepared = self._dispatch.prepare(key, version)
+            if prepared is None:
+                self._end(self._dispatch.refusal(key, version))
+                return
+            if client_id != self._client_id_raw:
+                self._client_id_raw = client_id
+                self.client_id = (client_id or b"").decode("utf-8", "replace")
+            if prepared.is_flexible:
+                pos = skip_header_tags(frame, pos)
+            request = prepared.decode(frame, pos)[0] if prepared.decode is not None else None
+        except DecodeError as error:
+            self._end(f"the request cannot be read: {error}")
+            return
+        context = RequestContext(
+            version, self.client_id, self.client_host, self._listener.name, self._end
+        )
+        try:
+            answer = prepared.handle(self._broker, context, request)
+        except Exception as error:
+            answer = self._dispatch.failure(prepared, error)
+            if answer is None:
+                self._end(f"{prepared.api.name} failed: {error}")
+                return
+        if answer is None:
+            return
+        if isinstance(answer, Deferred):
+            slot = Slot(answer)
+            self._slots.append(slot)
+            answer.deliver_to(lambda value: self._fill(slot, value, prepared, correlation_id))
+            return
+        parts = self._encode(answer, prepared, correlation_id)
+        if self._slots:
+            slot = Slot()
+            slot.parts = parts
+            self._slots.append(slot)
+        else:
+            self._out += parts
+
+    def _encode(
+        self, answer: Any, prepared: Prepared, correlation_id: int
+    ) -> list[bytes | memoryview]:
+        try:
+            parts = prepared.encode(answer)
+        except EncodeError as error:
+            logs.error("response.unencodable", api=prepared.api.name, reason=str(error))
+            self._end(f"the response of {prepared.api.name} cannot be written: {error}")
+            return []
+        return frame_response(parts, correlation_id, tagged=prepared.has_tagged_response_header)
+
+    def _fill(self, slot: Slot, answer: Any, prepared: Prepared, correlation_id: int) -> None:
+        """A parked request was answered; send it and all that waited behind it."""
+        if self._closing:
+            return
+        slot.deferred = None
+        slot.parts = self._encode(answer, prepared, correlation_id)
+        while self._slots and self._slots[0].parts is not None:
+            self._out += self._slots.popleft().parts or ()
+        if not self._in_read:
+            self._flush()
+            self._resume()
+            if self._half_closed and not self._slots:
+                self.finish()
+
+    def _flush(self) -> None:
+        if self._out:
+            out, self._out = self._out, []
+            if not self._transport.is_closing():
+                self._transport.writelines(out)
