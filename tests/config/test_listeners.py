@@ -103,6 +103,7 @@ def test_controller_listeners_are_not_opened() -> None:
         (["listeners=PLAINTEXT://::1:9092"], "Put an IPv6 address in brackets"),
         (["listeners=PLAINTEXT://localhost:kafka"], "'kafka' is not a port"),
         (["listeners=PLAINTEXT://localhost:65536"], "'65536' is not a port"),
+        ([f"listeners=PLAINTEXT://localhost:{'9' * 5000}"], "is not a port"),
         (["listeners=PLAINTEXT://localhost:-1"], "'-1' is not a port"),
         (["listeners=PLAINTEXT://local host:9092"], "'local host' is not a host"),
         (["listeners=PLAINTEXT://http://localhost:9092"], "several colons"),
