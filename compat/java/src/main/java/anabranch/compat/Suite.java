@@ -1,0 +1,82 @@
+package anabranch.compat;
+
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Runs every check of this program against one broker and prints a line for each.
+ *
+ * <p>A line is {@code PASS|FAIL <tab> name <tab> milliseconds <tab> detail}; run.py reads them. The
+ * exit code is 1 when a check failed, and 2 for wrong arguments.
+ */
+public final class Suite {
+  /** What a check does; any exception or error means that it failed. */
+  interface Body {
+    void run() throws Exception;
+  }
+
+  private record Check(String name, Body body) {}
+
+  private final List<Check> checks = new ArrayList<>();
+
+  void check(String name, Body body) {
+    checks.add(new Check(name, body));
+  }
+
+  private int run(String only) {
+    int failed = 0;
+    for (Check check : checks) {
+      if (!check.name().contains(only)) {
+        continue;
+      }
+      long began = System.nanoTime();
+      String detail = "";
+      try {
+        check.body().run();
+      } catch (Throwable problem) {
+        failed++;
+        detail = describe(problem);
+      }
+      long milliseconds = (System.nanoTime() - began) / 1_000_000;
+      String verdict = detail.isEmpty() ? "PASS" : "FAIL";
+      System.out.println(String.join("\t", verdict, check.name(), "" + milliseconds, detail));
+      System.out.flush();
+    }
+    return failed == 0 ? 0 : 1;
+  }
+
+  private static String describe(Throwable problem) {
+    StringWriter trace = new StringWriter();
+    problem.printStackTrace(new PrintWriter(trace));
+    String place = "";
+    for (StackTraceElement frame : problem.getStackTrace()) {
+      if (frame.getClassName().startsWith("anabranch.compat")
+          && !frame.getClassName().endsWith(".Expect")) {
+        place = " (" + frame.getFileName() + ":" + frame.getLineNumber() + ")";
+        break;
+      }
+    }
+    return (problem + place).replaceAll("\\s+", " ");
+  }
+
+  public static void main(String[] arguments) {
+    if (arguments.length < 1) {
+      System.err.println("usage: Suite HOST:PORT [ONLY-NAMES-WITH]");
+      System.exit(2);
+    }
+    int code;
+    try (Broker broker = new Broker(arguments[0])) {
+      Suite suite = new Suite();
+      new ProduceConsumeChecks(broker).addTo(suite);
+      new ProducerChecks(broker).addTo(suite);
+      new OffsetChecks(broker).addTo(suite);
+      new TopicAdminChecks(broker).addTo(suite);
+      new ClusterAdminChecks(broker).addTo(suite);
+      new ConfigAdminChecks(broker).addTo(suite);
+      code = suite.run(arguments.length > 1 ? arguments[1] : "");
+    }
+    System.exit(code);
+  }
+}
