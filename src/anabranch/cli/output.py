@@ -1,0 +1,83 @@
+"""Writing results: aligned text for people, JSON for programs.
+
+Data goes to stdout and nothing else does. Text is columns under upper-case headers, separated by
+two spaces and never cut, so that awk and eyes both find them; JSON is one document, or one object
+per line where results stream.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Final
+
+_ROWS_AHEAD: Final = 1000  # a table is aligned block by block, so that long ones stream
+_GAP: Final = "  "
+_MISSING: Final = "-"
+
+Row = Sequence[object]
+
+
+def write_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Write a table; None is shown as `-`. Columns never get narrower as the table goes on."""
+    widths = [len(column) for column in columns]
+    remaining = iter(rows)
+    header: list[Sequence[str]] = [columns]
+    while True:
+        block = header + [_cells(row) for row in islice(remaining, _ROWS_AHEAD)]
+        if not block:
+            return
+        header = []
+        for cells in block:
+            widths = [max(width, len(cell)) for width, cell in zip(widths, cells, strict=True)]
+        for cells in block:
+            line = _GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+            sys.stdout.write(line.rstrip() + "\n")
+
+
+def _cells(row: Row) -> list[str]:
+    return [_MISSING if value is None or value == "" else str(value) for value in row]
+
+
+def write_json(document: Any) -> None:
+    """Write one document, indented."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_json_line(document: Any) -> None:
+    """Write one object of a stream, on one line."""
+    sys.stdout.write(json.dumps(document, separators=(",", ":"), ensure_ascii=False) + "\n")
+
+
+def write_blank_line() -> None:
+    sys.stdout.write("\n")
+
+
+def note(sentence: str) -> None:
+    """Tell the user something that is not data."""
+    sys.stderr.write(sentence + "\n")
+
+
+def report_error(sentence: str) -> None:
+    """Tell a failure, in one line."""
+    label = "error:"
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
+        label = f"\x1b[31m{label}\x1b[0m"
+    sys.stderr.write(f"{label} {sentence}\n")
+
+
+def printable(data: bytes | None) -> str | None:
+    """Bytes as one line of text: UTF-8 where it is, escapes for what would not show."""
+    if data is None:
+        return None
+    text = data.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else _escaped(character) for character in text
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
