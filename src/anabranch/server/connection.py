@@ -22,7 +22,7 @@ from anabranch.broker.deferred import Deferred
 from anabranch.handlers.route import RequestContext
 from anabranch.observe import logs
 from anabranch.server.dispatch import Dispatch, Prepared
-from anabranch.wire.header import frame_response, read_request_header, skip_header_tags
+from anabranch.wire.header import read_request_header, skip_header_tags
 from anabranch.wire.primitives import DecodeError, EncodeError
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
             logs.error("response.unencodable", api=prepared.api.name, reason=str(error))
             self._end(f"the response of {prepared.api.name} cannot be written: {error}")
             return []
-        return frame_response(parts, correlation_id, tagged=prepared.has_tagged_response_header)
+        return prepared.frame(parts, correlation_id, tagged=prepared.has_tagged_response_header)
 
     def _fill(self, slot: Slot, answer: Any, prepared: Prepared, correlation_id: int) -> None:
         """A parked request was answered; send it and all that waited behind it."""

@@ -17,7 +17,11 @@ from anabranch.observe import logs
 from anabranch.wire.api import Api
 from anabranch.wire.codegen_decode import DecodeFunction
 from anabranch.wire.codegen_encode import EncodeFunction
+from anabranch.wire.header import frame_response, frame_response_with_records
 from anabranch.wire.messages.api_versions import API_VERSIONS
+from anabranch.wire.messages.fetch import FETCH
+
+FrameFunction = Callable[..., list[bytes | memoryview]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class Prepared:
     encode: EncodeFunction
     is_flexible: bool
     has_tagged_response_header: bool
+    frame: FrameFunction
 
 
 class Dispatch:
@@ -62,6 +67,7 @@ class Dispatch:
                 encode=api.encode_response(version),
                 is_flexible=api.is_flexible(version),
                 has_tagged_response_header=api.has_tagged_response_header(version),
+                frame=frame_response_with_records if api is FETCH else frame_response,
             )
         if key == API_VERSIONS.key:
             # A client newer than us learns our versions from an answer in version 0 (KIP-511);
@@ -73,6 +79,7 @@ class Dispatch:
                 encode=api.encode_response(0),
                 is_flexible=False,
                 has_tagged_response_header=False,
+                frame=frame_response,
             )
         return None
 

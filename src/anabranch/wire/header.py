@@ -52,10 +52,19 @@ def write_request_header(
 def frame_response(
     parts: list[bytes | memoryview], correlation_id: int, *, tagged: bool
 ) -> list[bytes | memoryview]:
-    """Put size and response header before a body, joining small parts, keeping views as they are.
+    """Put size and response header before a body of small parts."""
+    body = b"".join(parts)
+    head = _SIZE_CORRELATION_ID_AND_NO_TAGS if tagged else _SIZE_AND_CORRELATION_ID
+    return [head.pack(len(body) + head.size - 4, correlation_id) + body]
 
-    Record batches come as views of a mapped segment and must not be copied; everything between two
-    of them becomes one byte string, so that the socket sees few buffers.
+
+def frame_response_with_records(
+    parts: list[bytes | memoryview], correlation_id: int, *, tagged: bool
+) -> list[bytes | memoryview]:
+    """The same for a body with record batches, which are views of mapped segments.
+
+    They must not be copied; everything between two of them becomes one byte string, so that the
+    socket sees few buffers.
     """
     head = _SIZE_CORRELATION_ID_AND_NO_TAGS if tagged else _SIZE_AND_CORRELATION_ID
     size = sum(map(len, parts)) + head.size - 4
