@@ -1,0 +1,203 @@
+"""Other people's codecs, to hold ours against: kio first, kafka-python for what kio has dropped.
+
+An oracle takes one of our messages and says what its bytes must be. `ORACLES` names the one that
+covers each version; a version that is served without an oracle fails a test.
+"""
+
+import dataclasses
+import datetime
+import importlib
+import io
+import typing
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import kafka.protocol.old.admin
+import kafka.protocol.old.produce
+import kio.schema.errors
+import kio.serial
+from kio.index import load_request_schema, load_response_schema
+
+from anabranch.wire.messages.api_versions import API_VERSIONS
+from anabranch.wire.schema import Primitive, Versions, fields_of, parse_versions
+
+UTC = datetime.UTC
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+
+# (API key) -> versions, by oracle.
+KIO = {
+    0: "3-13",
+    1: "4-18",
+    2: "1-11",
+    3: "0-13",
+    10: "0-6",
+    18: "0-4",
+    19: "2-7",
+    20: "1-6",
+    21: "0-2",
+    22: "0-5",
+    23: "2-4",
+    32: "1-4",
+    33: "0-2",
+    35: "1-5",
+    37: "0-3",
+    44: "0-1",
+    60: "0-2",
+    61: "0",
+    75: "0",
+}
+KAFKA_PYTHON = {0: "0-2", 19: "0-1"}
+# No library knows ApiVersions v5 yet: it is v4 with two more plain fields in the request.
+BY_HAND = {18: "5"}
+
+Oracle = Callable[[int, int, str, Any], bytes]
+
+
+def oracle_for(key: int, version: int) -> tuple[str, Oracle]:
+    """The name and the encode function of the oracle that covers a version."""
+    for name, covered, encode in (
+        ("kio", KIO, encode_by_kio),
+        ("kafka-python", KAFKA_PYTHON, encode_by_kafka_python),
+        ("by hand", BY_HAND, encode_by_hand),
+    ):
+        if key in covered and version in parse_versions(covered[key]):
+            return name, encode
+    raise LookupError(f"no oracle covers API {key} version {version}")
+
+
+def covered_versions(key: int) -> list[int]:
+    """All versions any oracle covers."""
+    ranges: list[Versions] = [
+        parse_versions(covered[key]) for covered in (KIO, KAFKA_PYTHON, BY_HAND) if key in covered
+    ]
+    return sorted(v for r in ranges for v in range(r.first, r.last + 1))
+
+
+# kio ----------------------------------------------------------------------------------------
+
+
+def kio_class(key: int, version: int, kind: str) -> type[Any]:
+    load = load_request_schema if kind == "request" else load_response_schema
+    loaded: type[Any] = load(key, version)
+    return loaded
+
+
+def encode_by_kio(key: int, version: int, kind: str, message: Any) -> bytes:
+    cls = kio_class(key, version, kind)
+    buffer = io.BytesIO()
+    kio.serial.entity_writer(cls)(buffer, to_kio(message, cls))
+    return buffer.getvalue()
+
+
+def decode_by_kio(key: int, version: int, kind: str, data: bytes) -> tuple[Any, int]:
+    """kio's entity and the bytes it read."""
+    entity, size = kio.serial.entity_reader(kio_class(key, version, kind))(data, 0)
+    return entity, size
+
+
+def to_kio(message: Any, cls: type[Any]) -> Any:
+    """Our message as kio's class, field by field, matched by name."""
+    ours = {field.name: field for field in fields_of(type(message))}
+    hints = _hints(cls)
+    values = {}
+    for field in dataclasses.fields(cls):
+        # kio drops the unit of what it holds as a timedelta or a datetime.
+        name = field.name if field.name in ours else f"{field.name}_ms"
+        spec, value = ours[name], getattr(message, name)
+        if value is None and spec.placement.nullable == parse_versions("none"):
+            continue  # left out: kio's default stands for it
+        if isinstance(spec.element, Primitive):
+            kafka_type = field.metadata["kafka_type"]
+            values[field.name] = (
+                tuple(_to_kio_value(kafka_type, item) for item in value)
+                if spec.is_array and value is not None
+                else _to_kio_value(kafka_type, value)
+            )
+        elif value is None:
+            values[field.name] = None
+        else:
+            inner = _entity_class(hints[field.name])
+            values[field.name] = (
+                tuple(to_kio(item, inner) for item in value)
+                if spec.is_array
+                else to_kio(value, inner)
+            )
+    return cls(**values)
+
+
+def inner_classes(ours: type[Any], theirs: type[Any]) -> list[tuple[type[Any], type[Any]]]:
+    """The structs inside a struct, ours beside kio's."""
+    hints = _hints(theirs)
+    specs = {field.name: field.element for field in fields_of(ours)}
+    return [
+        (element, _entity_class(hints[field.name]))
+        for field in dataclasses.fields(theirs)
+        if (element := specs.get(field.name)) and not isinstance(element, Primitive)
+    ]
+
+
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(cls, vars(importlib.import_module(cls.__module__)))
+
+
+def _entity_class(hint: Any) -> type[Any]:
+    """The dataclass inside `X`, `X | None`, `tuple[X, ...]` or `tuple[X, ...] | None`."""
+    if dataclasses.is_dataclass(hint):
+        assert isinstance(hint, type)
+        return hint
+    return next(_entity_class(arg) for arg in typing.get_args(hint) if arg is not type(None))
+
+
+def _to_kio_value(kafka_type: str, value: Any) -> Any:
+    if value is None:
+        return None
+    match kafka_type:
+        case "error_code":
+            return kio.schema.errors.ErrorCode(value)
+        case "timedelta_i32":
+            return datetime.timedelta(milliseconds=value)
+        case "datetime_i64":
+            return None if value == -1 else EPOCH + datetime.timedelta(milliseconds=value)
+        case "uuid":
+            return None if value == bytes(16) else uuid.UUID(bytes=value)
+        case _:
+            return value
+
+
+# kafka-python -------------------------------------------------------------------------------
+
+
+def encode_by_kafka_python(key: int, version: int, kind: str, message: Any) -> bytes:
+    module = {0: kafka.protocol.old.produce, 19: kafka.protocol.old.admin}[key]
+    name = {0: "Produce", 19: "CreateTopics"}[key]
+    schema = getattr(module, f"{name}{kind.capitalize()}_v{version}").SCHEMA
+    encoded: bytes = schema.encode(_to_kafka_python(message, schema))
+    return encoded
+
+
+def _to_kafka_python(message: Any, schema: Any) -> list[Any]:
+    values = []
+    for name, kind in zip(schema.names, schema.fields, strict=True):
+        value = getattr(message, name)
+        inner = getattr(kind, "array_of", None)
+        if hasattr(inner, "names"):
+            value = [_to_kafka_python(item, inner) for item in value]
+        values.append(value)
+    return values
+
+
+# By hand ------------------------------------------------------------------------------------
+
+
+def encode_by_hand(key: int, version: int, kind: str, message: Any) -> bytes:
+    """ApiVersions v5 from v4's bytes: KIP-1242 added the request's cluster and node ids."""
+    assert (key, version) == (API_VERSIONS.key, 5)
+    base = encode_by_kio(key, 4, kind, message)
+    if kind == "response":
+        return base
+    cluster_id = b"" if message.cluster_id is None else message.cluster_id.encode()
+    length = 0 if message.cluster_id is None else len(cluster_id) + 1
+    prefix = bytes([length]) if length < 128 else bytes([length & 0x7F | 0x80, length >> 7])
+    node_id = message.node_id.to_bytes(4, "big", signed=True)
+    return base[:-1] + prefix + cluster_id + node_id + base[-1:]
