@@ -2,6 +2,10 @@
 
 from anabranch.handlers import (
     api_versions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
     fetch,
     find_coordinator,
     init_producer_id,
@@ -16,6 +20,10 @@ ROUTES: dict[int, Route] = {
     module.ROUTE.api.key: module.ROUTE
     for module in (
         api_versions,
+        create_topics,
+        delete_topics,
+        describe_cluster,
+        describe_configs,
         fetch,
         find_coordinator,
         init_producer_id,
