@@ -15,7 +15,7 @@ from anabranch.broker.log_configs import make_log_config
 from anabranch.broker.partition import Partition
 from anabranch.broker.producer_ids import ProducerIds
 from anabranch.broker.purgatory import Purgatory
-from anabranch.broker.topics import LogSettings, Topic, Topics
+from anabranch.broker.topics import LogSettings, Topic, Topics, storage_errors
 from anabranch.config.layers import (
     DynamicConfigs,
     effective_broker_value,
@@ -27,6 +27,7 @@ from anabranch.config.settings import Settings
 from anabranch.engine.embedded import EmbeddedEngine
 from anabranch.log.partition_log import PartitionLog, remove_folder
 from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.observe import logs
 
 
 def wall_clock_ms() -> int:
@@ -100,7 +101,8 @@ class Broker:
 
     def set_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
         """Replace the dynamic settings of this node, or of the cluster (`broker` is "")."""
-        self.engine.store.set_broker_configs(broker, configs)
+        with storage_errors("The settings of the broker could not be written"):
+            self.engine.store.set_broker_configs(broker, configs)
         self._read_dynamic_configs()
         for topic in self.topics:
             self.topics.apply_configs(topic)
@@ -128,7 +130,11 @@ class Broker:
         self.topics.delete(topic)
         self.purgatory.finish_all(topic.partitions)
         for partition in topic.partitions:
-            self.background.submit(remove_folder, partition.log.delete())
+            try:
+                self.background.submit(remove_folder, partition.log.delete())
+            except KafkaError as error:
+                # The topic is gone all the same; the next start sets the folder aside.
+                logs.error("log.delete.failed", log=partition.log.folder.name, reason=error.message)
 
     # Partitions -----------------------------------------------------------------------------------
 

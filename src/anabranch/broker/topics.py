@@ -16,6 +16,9 @@ from anabranch.log.log_config import LogConfig
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.topics import RESERVED_IDS, check_topic_name, colliding_name
 
+# What Kafka calls internal; any other topic with two underscores is a user's own.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
 
 @dataclass(slots=True, eq=False)
 class Topic:
@@ -28,7 +31,7 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        return self.name.startswith("__")
+        return self.name in INTERNAL_TOPICS
 
 
 class LogSettings(NamedTuple):
@@ -116,7 +119,7 @@ class Topics:
             topic_id = uuid.uuid4().bytes
         stored = StoredTopic(name, topic_id, partitions, dict(configs))
         config = self._log_settings_of(configs).config
-        with _storage_errors(f"Topic '{name}' could not be created"):
+        with storage_errors(f"Topic '{name}' could not be created"):
             self._engine.store.create_topics([stored])
             try:
                 self._engine.create_logs(stored, range(partitions), config, now_ms)
@@ -133,7 +136,7 @@ class Topics:
         """Give a topic more partitions."""
         stored = StoredTopic(topic.name, topic.topic_id, partitions, topic.configs)
         new = range(len(topic.partitions), partitions)
-        with _storage_errors(f"Topic '{topic.name}' could not be extended"):
+        with storage_errors(f"Topic '{topic.name}' could not be extended"):
             self._engine.create_logs(
                 stored, new, self._log_settings_of(topic.configs).config, now_ms
             )
@@ -142,7 +145,7 @@ class Topics:
 
     def set_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Replace a topic's settings; its logs follow at once."""
-        with _storage_errors(f"The settings of topic '{topic.name}' could not be written"):
+        with storage_errors(f"The settings of topic '{topic.name}' could not be written"):
             self._engine.store.set_topic_configs(topic.topic_id, configs)
         topic.configs = dict(configs)
         self.apply_configs(topic)
@@ -156,7 +159,7 @@ class Topics:
 
     def delete(self, topic: Topic) -> None:
         """Forget a topic and move its folders out of the way; the files go later, off the loop."""
-        with _storage_errors(f"Topic '{topic.name}' could not be deleted"):
+        with storage_errors(f"Topic '{topic.name}' could not be deleted"):
             self._engine.store.delete_topic(topic.topic_id)
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
@@ -165,7 +168,7 @@ class Topics:
 
 
 @contextlib.contextmanager
-def _storage_errors(what: str) -> Iterator[None]:
+def storage_errors(what: str) -> Iterator[None]:
     """Turn what the disk or the store says into KAFKA_STORAGE_ERROR."""
     try:
         yield
