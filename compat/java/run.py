@@ -1,0 +1,190 @@
+"""The Java client and Kafka's own tools against a broker; one row per check.
+
+    .venv/bin/python compat/java/run.py                  # against Anabranch of this checkout
+    .venv/bin/python compat/java/run.py --apache-kafka   # the baseline: everything must pass
+    .venv/bin/python compat/java/run.py --bootstrap-server HOST:PORT [--log-dir DIR]
+
+Needs Java 17 and Maven, which fetches the client and the tools on the first run; without them
+it says so and ends with code 0. Ends with 1 when a check failed that `allow.txt` does not name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent / "bench"))
+
+from tool_checks import TOOL_CHECKS, Target  # noqa: E402
+from tools import JAVA_OPTIONS, ToolFailure  # noqa: E402
+
+from apache_kafka import apache_kafka  # noqa: E402 - the path is set just above
+from server_process import ServerProcess, anabranch, terminated_as_exit  # noqa: E402
+
+SUITE_TIMEOUT_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The outcome of one check."""
+
+    verdict: str
+    part: str
+    name: str
+    seconds: float
+    detail: str = ""
+
+
+def build() -> str:
+    """Compile and fetch what is not there yet; returns the class path."""
+    stamp = HERE / "target" / ".built"
+    sources = [HERE / "pom.xml", *HERE.glob("src/**/*.java")]
+    if not stamp.exists() or stamp.stat().st_mtime < max(path.stat().st_mtime for path in sources):
+        print("compat/java: building with Maven ...", file=sys.stderr)
+        goals = ["clean", "compile", "dependency:copy-dependencies"]
+        options = ["-DincludeScope=runtime", f"-DoutputDirectory={HERE / 'lib'}"]
+        subprocess.run(["mvn", "-q", "-B", *goals, *options], cwd=HERE, check=True)
+        stamp.touch()
+    return f"{HERE / 'target/classes'}{os.pathsep}{HERE / 'lib'}/*"
+
+
+def java_rows(classpath: str, bootstrap_servers: str, only: str) -> Iterator[Row]:
+    """Run the Java program and turn its lines into rows as they come."""
+    command = ["java", *JAVA_OPTIONS, "-cp", classpath, "anabranch.compat.Suite"]
+    process = subprocess.Popen(
+        ["timeout", str(SUITE_TIMEOUT_SECONDS), *command, bootstrap_servers, only],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            verdict, name, milliseconds, detail = line.rstrip("\n").split("\t")
+            yield Row(
+                verdict=verdict,
+                part="client",
+                name=name,
+                seconds=int(milliseconds) / 1000,
+                detail=detail,
+            )
+        if process.wait() > 1:
+            reason = f"the Java program ended with code {process.returncode}"
+            yield Row(verdict="FAIL", part="client", name="all", seconds=0, detail=reason)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+
+
+def tool_rows(target: Target, only: str) -> Iterator[Row]:
+    for name, check in TOOL_CHECKS.items():
+        if only not in name:
+            continue
+        began = time.monotonic()
+        verdict, detail = "PASS", ""
+        try:
+            check(target)
+        except (AssertionError, ToolFailure, subprocess.TimeoutExpired) as problem:
+            verdict, detail = "FAIL", " ".join(str(problem).split())
+        except LookupError as reason:
+            verdict, detail = "SKIP", str(reason.args[0])
+        yield Row(
+            verdict=verdict,
+            part="tools",
+            name=name,
+            seconds=time.monotonic() - began,
+            detail=detail,
+        )
+
+
+def allowed_failures() -> dict[str, str]:
+    """Check name to reason, from allow.txt."""
+    path = HERE / "allow.txt"
+    lines = path.read_text().splitlines() if path.exists() else []
+    entries = (line.partition(" # ") for line in lines if line and not line.startswith("#"))
+    return {name.strip(): reason.strip() for name, _, reason in entries}
+
+
+def report(rows: Iterable[Row]) -> int:
+    """Print every row as it comes and the closing line; returns the exit code."""
+    allowed = allowed_failures()
+    counts = {"PASS": 0, "FAIL": 0, "SKIP": 0, "ALLOWED": 0}
+    for row in rows:
+        verdict = row.verdict
+        detail = row.detail
+        if verdict == "FAIL" and row.name in allowed:
+            verdict, detail = "ALLOWED", allowed[row.name]
+        counts[verdict] += 1
+        print(f"{verdict:<8}{row.part:<8}{row.seconds:6.1f} s  {row.name}", flush=True)
+        if detail:
+            print(f"{'':<25}{detail[:600]}", flush=True)
+    closing = f"{counts['PASS']} passed, {counts['FAIL']} failed"
+    for verdict in ("ALLOWED", "SKIP"):
+        if counts[verdict]:
+            closing += f", {counts[verdict]} {verdict.lower().replace('skip', 'skipped')}"
+    print(closing)
+    return 1 if counts["FAIL"] or not counts["PASS"] else 0
+
+
+def all_rows(target: Target, only: str, parts: list[str]) -> Iterator[Row]:
+    if "client" in parts:
+        yield from java_rows(target.classpath, target.bootstrap_servers, only)
+    if "tools" in parts:
+        yield from tool_rows(target, only)
+
+
+def arguments_of(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--bootstrap-server", help="a broker that runs already")
+    parser.add_argument("--log-dir", type=Path, help="its log folder, for kafka-dump-log")
+    parser.add_argument("--apache-kafka", action="store_true", help="start Apache Kafka instead")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only checks whose name has it")
+    parser.add_argument("--part", choices=["client", "tools"], help="only this part")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = arguments_of(argv)
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            print(f"compat/java: skipped, {tool} is not on PATH (Java 17 and Maven are needed)")
+            return 0
+    classpath = build()
+    parts = [arguments.part] if arguments.part else ["client", "tools"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(terminated_as_exit())
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="compat-java-")))
+        server: ServerProcess | None = None
+        log_dir = arguments.log_dir
+        if not arguments.bootstrap_server:
+            log_dir = work / "data"
+            start = apache_kafka if arguments.apache_kafka else anabranch
+            server = start(data_dir=log_dir)
+            stack.enter_context(server)
+            print(f"{server.name} {server.version} on {server.bootstrap_servers}", flush=True)
+        target = Target(
+            bootstrap_servers=arguments.bootstrap_server or server.bootstrap_servers,
+            classpath=classpath,
+            work_dir=work,
+            log_dir=log_dir,
+            stop=server.stop if server else None,
+        )
+        code = report(all_rows(target, arguments.only, parts))
+        if code and server:
+            print(f"--- the end of {server.name}'s log\n{server.log_tail()}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

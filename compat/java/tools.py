@@ -1,0 +1,55 @@
+"""Starting Kafka's own command-line tools as processes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+# The tools live for a second: the cheap compiler and the cheap collector start fastest.
+JAVA_OPTIONS = [
+    "-Xmx256m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    f"-Dlog4j2.configurationFile={Path(__file__).resolve().parent / 'log4j2.properties'}",
+]
+TIMEOUT_SECONDS = 60
+
+CLASSES = {
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+}
+
+
+class ToolFailure(Exception):
+    """A tool ended with another exit code than expected."""
+
+
+def run_tool(
+    classpath: str, tool: str, *arguments: str, stdin: str = "", code: int | None = 0
+) -> str:
+    """What the tool printed, stderr after stdout; `code=None` accepts every exit code."""
+    result = subprocess.run(
+        ["java", *JAVA_OPTIONS, "-cp", classpath, CLASSES[tool], *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    output = result.stdout + result.stderr
+    if code is not None and result.returncode != code:
+        raise ToolFailure(
+            f"{tool} {' '.join(arguments)} ended with {result.returncode}: {output[-1500:]}"
+        )
+    return output
