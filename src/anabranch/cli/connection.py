@@ -54,10 +54,10 @@ class Troubles:
 
     def is_lasting(self) -> bool:
         """Whether the connection has failed for longer than a passing failure would."""
-        return (
-            self.first_seen_s is not None
-            and time.monotonic() - self.first_seen_s > _REFUSED_GRACE_S
-        )
+        return self.lasts_longer_than(_REFUSED_GRACE_S)
+
+    def lasts_longer_than(self, duration_s: float) -> bool:
+        return self.first_seen_s is not None and time.monotonic() - self.first_seen_s > duration_s
 
 
 def client_config(connection: Connection, troubles: Troubles) -> dict[str, Any]:

@@ -46,8 +46,8 @@ _NEXT_STEP_ELSE: Final = "look at the broker's log, or run again with --debug"
 def reason_of(error: "KafkaError") -> str:
     """The broker's own sentence where it sent one, in lower case as the middle of ours."""
     text: str = error.str() or error.name()
-    for prefix in ("Broker: ", "Local: "):
-        text = text.removeprefix(prefix)
+    for marker in ("Broker: ", "Local: "):  # librdkafka's, with its own preamble before it
+        text = text.rpartition(marker)[2]
     text = text.strip().rstrip(".")
     # Words such as INVALID_PARTITIONS or TopicX keep their case.
     if text[:1].isupper() and text[1:2].islower() and " " in text:

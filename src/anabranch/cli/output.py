@@ -5,6 +5,7 @@ two spaces and never cut, so that awk and eyes both find them; JSON is one docum
 per line where results stream.
 """
 
+import base64
 import json
 import os
 import sys
@@ -65,6 +66,21 @@ def report_error(sentence: str) -> None:
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         label = f"\x1b[31m{label}\x1b[0m"
     sys.stderr.write(f"{label} {sentence}\n")
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """`1 record`, `2 records`, `3 batches`."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def text_field(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Bytes as a JSON field and its encoding: base64 where they are not UTF-8."""
+    if data is None:
+        return {name: None, f"{name}_encoding": "utf-8"}
+    try:
+        return {name: data.decode("utf-8"), f"{name}_encoding": "utf-8"}
+    except UnicodeDecodeError:
+        return {name: base64.b64encode(data).decode("ascii"), f"{name}_encoding": "base64"}
 
 
 def printable(data: bytes | None) -> str | None:

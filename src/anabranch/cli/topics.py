@@ -18,7 +18,14 @@ from anabranch.cli.options import (
     key_value_pairs,
     yes_option,
 )
-from anabranch.cli.output import note, report_error, write_blank_line, write_json, write_table
+from anabranch.cli.output import (
+    counted,
+    note,
+    report_error,
+    write_blank_line,
+    write_json,
+    write_table,
+)
 from anabranch.cli.topic_configs import configs, topic_overrides
 
 if TYPE_CHECKING:
@@ -340,14 +347,14 @@ def delete_topics(
         )
     if not is_dry_run:
         if not is_confirmed:
-            confirm(f"Delete {_count(len(wanted), 'topic')} with all records?")
+            confirm(f"Delete {counted(len(wanted), 'topic')} with all records?")
         _delete(admin, connection, rows)
     if output_format == "json":
         write_json(rows)
     elif is_dry_run:
         note("Nothing was deleted (--dry-run).")
     else:
-        note(f"Deleted {_count(sum(row['status'] == 'deleted' for row in rows), 'topic')}.")
+        note(f"Deleted {counted(sum(row['status'] == 'deleted' for row in rows), 'topic')}.")
     if any(row["status"] == "failed" for row in rows):
         raise CommandFailedError
 
@@ -372,7 +379,3 @@ def _delete(admin: "AdminClient", connection: Connection, rows: list[dict[str, A
 
 def _comma_list(numbers: list[int]) -> str:
     return ",".join(map(str, numbers))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
