@@ -1,0 +1,102 @@
+"""Frames recorded between real clients and Apache Kafka decode whole and encode unchanged."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from anabranch.wire.api import Api
+from anabranch.wire.header import read_request_header, skip_header_tags
+from anabranch.wire.messages.fetch import FETCH
+from anabranch.wire.messages.metadata import METADATA
+from anabranch.wire.messages.produce import PRODUCE
+from anabranch.wire.messages.table import APIS
+
+APIS_BY_NAME = {api.name: api for api in APIS.values()}
+
+
+class Frame(NamedTuple):
+    client: str
+    api: Api
+    version: int
+    side: str
+    data: bytes
+
+    @property
+    def body_position(self) -> int:
+        """Where the header ends."""
+        view = memoryview(self.data)
+        if self.side == "response":
+            tags = self.api.has_tagged_response_header(self.version)
+            return skip_header_tags(view, 4) if tags else 4
+        key, version, _, client_id, position = read_request_header(view)
+        assert (key, version) == (self.api.key, self.version)
+        assert client_id is not None
+        return skip_header_tags(view, position) if self.api.is_flexible(version) else position
+
+
+def load_frames() -> list[Frame]:
+    frames = []
+    for path in sorted((Path(__file__).parent / "golden").glob("*.txt")):
+        for line in path.read_text().splitlines():
+            if not line.startswith("#"):
+                name, version, side, data = line.split()
+                api = APIS_BY_NAME[name]
+                frames.append(Frame(path.stem, api, int(version), side, bytes.fromhex(data)))
+    return frames
+
+
+FRAMES = load_frames()
+
+
+@pytest.mark.parametrize(
+    "frame", FRAMES, ids=lambda f: f"{f.client}-{f.api.name}-{f.version}-{f.side}"
+)
+def test_recorded_frames_survive(frame: Frame) -> None:
+    """A recorded frame is read to its last byte and written again byte for byte."""
+    api, version = frame.api, frame.version
+    decode, encode = (
+        (api.decode_request(version), api.encode_request(version))
+        if frame.side == "request"
+        else (api.decode_response(version), api.encode_response(version))
+    )
+    start = frame.body_position
+    message, end = decode(memoryview(frame.data), start)
+    assert end == len(frame.data)
+    assert b"".join(encode(message)) == frame.data[start:]
+
+
+def decoded(client: str, api: Api, side: str) -> list[Any]:
+    """The messages of one side of one API that were recorded from a client."""
+    found = []
+    for frame in FRAMES:
+        if (frame.client, frame.api, frame.side) == (client, api, side):
+            decode = api.decode_request if side == "request" else api.decode_response
+            found.append(decode(frame.version)(memoryview(frame.data), frame.body_position)[0])
+    return found
+
+
+def test_recorded_frames_say_what_was_done() -> None:
+    """The decoded values are those that the recorded clients worked with."""
+    (produce,) = decoded("java", PRODUCE, "request")
+    assert produce.acks == -1
+    (topic,) = produce.topic_data
+    assert topic.topic_id != bytes(16)
+    assert b"one" in bytes(topic.partition_data[0].records)
+    for client in ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "java"):
+        responses = decoded(client, FETCH, "response")
+        assert any(
+            len(partition.records)
+            for response in responses
+            for topic in response.responses
+            for partition in topic.partitions
+        )
+        for response in decoded(client, METADATA, "response"):
+            (broker,) = response.brokers
+            assert (broker.node_id, broker.host) == (1, "127.0.0.1")
+
+
+def test_recordings_cover_the_apis_of_stock_clients() -> None:
+    """Every API was recorded from some client, but for the one that a change of leader provokes."""
+    missing = set(APIS_BY_NAME) - {frame.api.name for frame in FRAMES}
+    assert missing == {"OffsetForLeaderEpoch"}
