@@ -244,9 +244,9 @@ def test_impossible_string_lengths_are_refused(data: bytes) -> None:
         decode(data + b"\0" * 20, 1)
 
 
-@pytest.mark.parametrize("length", [-2, -(1 << 31), 100, (1 << 31) - 1])
+@pytest.mark.parametrize("length", [-2, -(1 << 31), 11, 100, (1 << 31) - 1])
 def test_impossible_array_lengths_are_refused(length: int) -> None:
-    """An array length below -1 or above the bytes that follow is a DecodeError."""
+    """An array length below -1, or of more elements than fit in what follows, is a DecodeError."""
     head = encode(Outer(name="x"), 1)[:-4]
     with pytest.raises(DecodeError, match="inners"):
         decode(head + length.to_bytes(4, "big", signed=True) + b"\0" * 40, 1)

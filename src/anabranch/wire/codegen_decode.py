@@ -1,8 +1,8 @@
 """Writes the decode function of one struct in one version.
 
 A decode function takes `(buf, pos)` and returns `(message, pos)`. It trusts nothing: a slice past
-the end of the buffer is caught by the final position check, an array longer than the bytes left is
-refused before its loop starts, so a hostile length costs no memory.
+the end of the buffer is caught by the final position check, an array that cannot fit the bytes left
+is refused before its loop starts, so a hostile length costs no memory.
 """
 
 import struct
@@ -166,8 +166,10 @@ class _DecodeWriter:
         length = self._length()
         value = out.name("v")
         self._unless_null(length, value, nullable, field)
-        out.line(f"if {length} > end - pos: bad_length({length}, {field.name!r})")
         element = field.element
+        smallest = self._smallest(element, nullable=False)
+        needed = length if smallest == 1 else f"{smallest} * {length}"
+        out.line(f"if {needed} > end - pos: bad_length({length}, {field.name!r})")
         if isinstance(element, Primitive) and element.format is not None:
             if element.name == "uuid":
                 out.line(f"{value} = [bytes(buf[i:i+16]) for i in range(pos, pos+16*{length}, 16)]")
@@ -191,6 +193,26 @@ class _DecodeWriter:
             out.dedent()
         out.dedent()
         return value
+
+    def _smallest(self, element: "Primitive | type[Any]", nullable: bool) -> int:
+        """The fewest bytes an element can take: what makes an array's length believable."""
+        if isinstance(element, Primitive):
+            if element.format is not None:
+                return struct.calcsize(">" + element.format)
+            return 1 if self.flexible else 2 if element.name == "string" else 4
+        if nullable:
+            return 1
+        size = 1 if self.flexible else 0
+        for field in fields_of(element):
+            if not field.exists_in(self.version, flexible=self.flexible):
+                continue
+            if field.tagged_in(self.version, flexible=self.flexible):
+                continue
+            if field.is_array:
+                size += 1 if self.flexible else 4
+            else:
+                size += self._smallest(field.element, field.nullable_in(self.version))
+        return size
 
     def _nullable_struct(self, cls: type[Any]) -> str:
         """A nullable struct is led by a byte: negative for null (KIP-893)."""
