@@ -66,6 +66,7 @@ anabranch consume orders --from 2025-01-15T09:00:00Z --format json | jq .value
     "--partition",
     "partitions",
     type=click.IntRange(min=0),
+    metavar="N",
     multiple=True,
     help="Read this partition only; may be given again.  [default: all]",
 )

@@ -43,7 +43,10 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-@click.group(short_help="Look into log files without a broker.")
+@click.group(
+    short_help="Look into log files without a broker.",
+    epilog=examples("anabranch log dump anabranch-data/orders-0"),
+)
 @debug_option
 def log() -> None:
     """Look into a partition's files, whether or not a broker runs on them."""

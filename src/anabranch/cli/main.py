@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -20,7 +20,10 @@ from anabranch.cli.errors import EXIT_FAILED, EXIT_OK, CliError, CommandFailedEr
 from anabranch.cli.options import AppState, debug_option, examples
 from anabranch.cli.output import report_error
 
-_CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+CONTEXT_SETTINGS: Final[dict[str, Any]] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+}
 
 
 class LazyCommand(NamedTuple):
@@ -67,7 +70,7 @@ def _print_version(context: click.Context, _: click.Parameter, value: bool) -> N
 
 @click.group(
     cls=LazyGroup,
-    context_settings=_CONTEXT_SETTINGS,
+    context_settings=CONTEXT_SETTINGS,
     epilog=examples(
         """
 anabranch serve

@@ -74,7 +74,7 @@ anabranch consume orders --exit-at-end --format json | anabranch produce copy --
     multiple=True,
     help="A header for every record; may be given again.",
 )
-@click.option("--partition", type=click.IntRange(min=0), help="Send all records here.")
+@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Send all records here.")
 @click.option(
     "--keep-partitions", is_flag=True, help='With --input json: honour each record\'s "partition".'
 )
@@ -83,6 +83,7 @@ anabranch consume orders --exit-at-end --format json | anabranch produce copy --
     type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
     default="none",
     show_default=True,
+    help="How batches are compressed.",
 )
 @click.option(
     "--acks",

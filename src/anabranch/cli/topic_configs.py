@@ -17,7 +17,7 @@ from anabranch.cli.options import (
     key_value_pairs,
     yes_option,
 )
-from anabranch.cli.output import note, write_json, write_table
+from anabranch.cli.output import counted, note, write_json, write_table
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -191,7 +191,7 @@ def _change(
     elif is_dry_run:
         note("Nothing was changed (--dry-run); the broker accepts it.")
     else:
-        note(f"Changed {len(changes)} of topic {topic!r}'s settings.")
+        note(f"Changed {counted(len(changes), 'setting')} of topic {topic!r}.")
 
 
 def _require_names(topic: str, entries: dict[str, Any], changes: dict[str, str | None]) -> None:

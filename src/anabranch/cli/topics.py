@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 
-@click.group(short_help="List, create and change topics.")
+@click.group(
+    short_help="List, create and change topics.",
+    epilog=examples(
+        """
+anabranch topics create orders --partitions 3
+anabranch topics describe orders
+"""
+    ),
+)
 @debug_option
 def topics() -> None:
     """List, create, describe, change and delete topics."""
@@ -76,10 +84,13 @@ anabranch topics create orders payments --if-not-exists
     ),
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("--partitions", type=int, help="How many.  [default: the broker's num.partitions]")
+@click.option(
+    "--partitions", type=int, metavar="N", help="How many.  [default: the broker's num.partitions]"
+)
 @click.option(
     "--replication-factor",
     type=int,
+    metavar="N",
     help="How many copies.  [default: the broker's default.replication.factor]",
 )
 @click.option(
