@@ -1,0 +1,243 @@
+"""JoinGroup: a member comes, comes back, or asks again.
+
+Rules
+- A new dynamic member is told its id first (KIP-394) and joins with it; until it does it is
+  pending, and a rebalance waits for it as long as its session lasts.
+- A static member that comes back under its instance id takes the place of its former self, which is
+  fenced (KIP-345); in a Stable group this costs no rebalance unless the protocol would change.
+- A member that asks again without news gets the answer it lost; with news it starts a rebalance.
+"""
+
+from anabranch.coordinator.group.classic_rebalance import (
+    join_answer,
+    joined_members,
+    prepare,
+    rebalance_or_complete,
+)
+from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicMember, ClassicState
+from anabranch.coordinator.group.commands import JoinAnswer, JoinGroup, SyncAnswer
+from anabranch.coordinator.group.draft import Draft, session_timer
+from anabranch.coordinator.group.settings import GroupSettings
+from anabranch.coordinator.runtime.result import Result
+from anabranch.model.errors import ErrorCode
+
+
+def join_group(
+    group: ClassicGroup | None, command: JoinGroup, settings: GroupSettings, now_ms: int
+) -> Result:
+    error = _check(group, command, settings)
+    if error is not ErrorCode.NONE:
+        return Result(response=JoinAnswer(error=error, member_id=command.member_id))
+    draft = Draft(group or ClassicGroup(group_id=command.group_id), now_ms)
+    if group is None:
+        draft.write()  # so that the group is known, empty, even if nobody ever gets that far
+    if command.member_id == "":
+        return _join_new(draft, command, settings)
+    if command.member_id in draft.group.pending_members:
+        if command.group_instance_id is not None:
+            return _refused(draft, command, ErrorCode.UNKNOWN_MEMBER_ID)
+        draft.change(pending_members=draft.group.pending_members - {command.member_id})
+        return _add(draft, command, command.member_id, settings)
+    return _join_known(draft, command, settings)
+
+
+def _check(group: ClassicGroup | None, command: JoinGroup, settings: GroupSettings) -> ErrorCode:
+    if not command.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    longest_ms = settings.max_session_timeout_ms
+    if not settings.min_session_timeout_ms <= command.session_timeout_ms <= longest_ms:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    if group is None:
+        if command.member_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        group = ClassicGroup(group_id=command.group_id)
+    if group.state is ClassicState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if not _has_room(group, command.member_id, settings.max_size):
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    if not group.supports(command.protocol_type, command.protocols):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE
+
+
+def _has_room(group: ClassicGroup, member_id: str, max_size: int) -> bool:
+    """Whether one more fits; while members rejoin, the first to come are the ones that stay."""
+    if group.state is ClassicState.EMPTY:
+        return max_size > 0
+    member = group.members.get(member_id)
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        if member is not None and member.join_waiter is not None:
+            return True
+        waiting = sum(1 for m in group.members.values() if m.join_waiter is not None)
+        return waiting < max_size
+    return member is not None or len(group.members) < max_size
+
+
+def _refused(draft: Draft, command: JoinGroup, error: ErrorCode) -> Result:
+    return draft.result(JoinAnswer(error=error, member_id=command.member_id))
+
+
+# New members ------------------------------------------------------------------------------------
+
+
+def _join_new(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Result:
+    instance_id = command.group_instance_id
+    member_id = f"{command.client_id if instance_id is None else instance_id}-{command.unique}"
+    if instance_id is not None:
+        former = draft.group.static_member(instance_id)
+        if former is not None:
+            return _replace_static(draft, command, former, member_id, settings)
+        return _add(draft, command, member_id, settings)
+    if command.requires_known_member_id:
+        draft.change(pending_members=draft.group.pending_members | {member_id})
+        timer = session_timer(draft.group.group_id, member_id)
+        draft.set_timer(timer, command.session_timeout_ms)
+        return draft.result(JoinAnswer(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
+    return _add(draft, command, member_id, settings)
+
+
+def _add(draft: Draft, command: JoinGroup, member_id: str, settings: GroupSettings) -> Result:
+    """Take a member in and park its request behind the barrier."""
+    group = draft.group
+    member = ClassicMember(
+        member_id=member_id,
+        group_instance_id=command.group_instance_id,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        rebalance_timeout_ms=command.rebalance_timeout_ms,
+        session_timeout_ms=command.session_timeout_ms,
+        protocols=command.protocols,
+        is_new=True,
+        join_waiter=command.waiter,
+    )
+    is_initial = group.previous_state is ClassicState.EMPTY
+    if is_initial and group.state is ClassicState.PREPARING_REBALANCE:
+        draft.change(has_new_member=True)
+    if not group.members:
+        draft.change(protocol_type=command.protocol_type)
+    draft.put_member(member)
+    if draft.group.leader_id is None:
+        draft.change(leader_id=member_id)
+    timer = session_timer(group.group_id, member_id)
+    draft.set_timer(timer, settings.new_member_join_timeout_ms)
+    rebalance_or_complete(draft, settings)
+    return draft.result()
+
+
+# Members that come again ------------------------------------------------------------------------
+
+
+def _join_known(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Result:
+    group = draft.group
+    error = check_member(group, command.member_id, command.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return _refused(draft, command, error)
+    member = group.members[command.member_id]
+    has_news = member.protocols != command.protocols
+    if group.state is ClassicState.COMPLETING_REBALANCE and not has_news:
+        # It did not get the answer to its join; the generation is still the same.
+        draft.restart_session(member)
+        return draft.result(join_answer(draft, member))
+    if group.state is ClassicState.STABLE and not has_news and group.leader_id != member.member_id:
+        draft.restart_session(member)
+        return draft.result(join_answer(draft, member))
+    if group.state in (ClassicState.EMPTY, ClassicState.DEAD):
+        return _refused(draft, command, ErrorCode.UNKNOWN_MEMBER_ID)
+    draft.put_member(_rejoined(draft, member, command))
+    rebalance_or_complete(draft, settings)
+    return draft.result()
+
+
+def _rejoined(draft: Draft, member: ClassicMember, command: JoinGroup) -> ClassicMember:
+    """A member whose JoinGroup now waits; an older one of its own is answered as superseded."""
+    if member.join_waiter is not None:
+        draft.wake(
+            member.join_waiter,
+            JoinAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id),
+        )
+    return member.with_(
+        client_id=command.client_id,
+        client_host=command.client_host,
+        protocols=command.protocols,
+        rebalance_timeout_ms=command.rebalance_timeout_ms,
+        session_timeout_ms=command.session_timeout_ms,
+        join_waiter=command.waiter,
+    )
+
+
+def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
+    """Whether the group knows this member, and as this instance."""
+    if instance_id is not None:
+        static = group.static_member(instance_id)
+        if static is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if static.member_id != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# Static members that come back ------------------------------------------------------------------
+
+
+def _replace_static(
+    draft: Draft,
+    command: JoinGroup,
+    former: ClassicMember,
+    member_id: str,
+    settings: GroupSettings,
+) -> Result:
+    """The instance is back under a new member id; its former self is fenced."""
+    fenced = ErrorCode.FENCED_INSTANCE_ID
+    draft.wake(former.join_waiter, JoinAnswer(error=fenced, member_id=former.member_id))
+    draft.wake(former.sync_waiter, SyncAnswer(error=fenced))
+    former_leader_id = draft.group.leader_id
+    was_leader = former_leader_id == former.member_id
+    member = former.with_(
+        member_id=member_id,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        protocols=command.protocols,
+        rebalance_timeout_ms=command.rebalance_timeout_ms,
+        session_timeout_ms=command.session_timeout_ms,
+        join_waiter=command.waiter,
+        sync_waiter=None,
+    )
+    draft.drop_member(former.member_id)
+    draft.put_member(member)
+    if was_leader:
+        draft.change(leader_id=member_id)
+    draft.restart_session(member)
+    group = draft.group
+    if group.state is ClassicState.STABLE and group.select_protocol() == group.protocol_name:
+        return _resume_static(draft, command, member, former_leader_id)
+    if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
+        # The leader may already have been given the former member id to assign to.
+        prepare(draft, settings)
+    else:
+        rebalance_or_complete(draft, settings)
+    return draft.result()
+
+
+def _resume_static(
+    draft: Draft, command: JoinGroup, member: ClassicMember, former_leader_id: str | None
+) -> Result:
+    """Nothing changes but the member id: persist it and answer with the current generation."""
+    member = member.with_(join_waiter=None, is_new=False)
+    draft.put_member(member)
+    draft.write()
+    group = draft.group
+    is_leader = group.leader_id == member.member_id
+    skips = command.can_skip_assignment
+    return draft.result(
+        JoinAnswer(
+            member_id=member.member_id,
+            generation_id=group.generation_id,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            # A client that cannot be told to skip the assignment must not think it leads.
+            leader_id=(group.leader_id if skips else former_leader_id) or "",
+            skip_assignment=skips and is_leader,
+            members=joined_members(draft) if skips and is_leader else (),
+        )
+    )

@@ -1,0 +1,173 @@
+"""What a classic group is: values that are replaced, never changed.
+
+States
+    Empty                no members; offsets may live on
+    PreparingRebalance   waiting for the members to rejoin (the join barrier)
+    CompletingRebalance  generation begun, waiting for the leader's assignment
+    Stable               every member has its assignment
+    Dead                 about to be forgotten
+
+Transitions
+    Empty -> PreparingRebalance                  a member joins
+    Stable, CompletingRebalance -> Preparing...  a member joins, leaves, expires or changes
+    PreparingRebalance -> CompletingRebalance    all rejoined, or the rebalance timeout ran out
+    PreparingRebalance -> Empty                  ... and nobody is left
+    CompletingRebalance -> Stable                the leader sent the assignment
+    any -> Dead                                  the group is deleted
+
+What is durable (record type 2 in Kafka's journal): protocol type, generation, protocol, leader, and
+each member with its subscription and assignment, written when the group becomes Stable or Empty and
+when a static member is replaced. Who waits, who is pending and who has yet to sync is known only to
+the living process: after a restart a group is Stable or Empty as it was last written.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from anabranch.coordinator.runtime.result import WaiterId
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+class ClassicState(Enum):
+    """The names are those that describe and list show."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+# A protocol that a member can take part in: its name and its metadata, which stays opaque.
+Protocol = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMember:
+    """One member; what it waits for is soft."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    join_waiter: WaiterId | None = None
+    sync_waiter: WaiterId | None = None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """The member's metadata for a protocol; nothing when it does not support it."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
+
+    def with_(self, **changes: object) -> "ClassicMember":
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicGroup:
+    """One group; a new value stands for each change."""
+
+    group_id: str
+    state: ClassicState = ClassicState.EMPTY
+    previous_state: ClassicState = ClassicState.EMPTY
+    generation_id: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    # When the state was entered; offsets of an empty group expire by it.
+    state_timestamp_ms: int = -1
+    members: Mapping[str, ClassicMember] = field(default_factory=dict)
+    # Soft: ids handed out with MEMBER_ID_REQUIRED that have not joined yet.
+    pending_members: frozenset[str] = frozenset()
+    # Soft: members of this generation that have not sent SyncGroup yet.
+    pending_syncs: frozenset[str] = frozenset()
+    # Soft, during the initial delay: somebody new came, so wait on; and how long that may go on.
+    has_new_member: bool = False
+    join_delay_left_ms: int = 0
+
+    def with_(self, **changes: object) -> "ClassicGroup":
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+    @property
+    def is_simple(self) -> bool:
+        """A group that only ever committed offsets, without members or a protocol."""
+        return self.protocol_type is None and not self.members and not self.pending_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks to be waited for."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    @property
+    def has_all_joined(self) -> bool:
+        if self.pending_members:
+            return False
+        return all(member.join_waiter is not None for member in self.members.values())
+
+    def static_member(self, group_instance_id: str) -> ClassicMember | None:
+        for member in self.members.values():
+            if member.group_instance_id == group_instance_id:
+                return member
+        return None
+
+    def common_protocols(self) -> list[str]:
+        """The protocols that every member supports, in the leader's order of preference."""
+        members = list(self.members.values())
+        if not members:
+            return []
+        first = self.members.get(self.leader_id or "", members[0])
+        shared = set.intersection(*({name for name, _ in m.protocols} for m in members))
+        return [name for name, _ in first.protocols if name in shared]
+
+    def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
+        """Whether a member with these protocols could take part."""
+        if not self.members:
+            return bool(protocol_type) and bool(protocols)
+        if protocol_type != self.protocol_type:
+            return False
+        shared = set(self.common_protocols())
+        return any(name in shared for name, _ in protocols)
+
+    def select_protocol(self) -> str:
+        """The common protocol that most members name first; the leader's order breaks ties."""
+        candidates = self.common_protocols()
+        votes = dict.fromkeys(candidates, 0)
+        for member in self.members.values():
+            for name, _ in member.protocols:
+                if name in votes:
+                    votes[name] += 1
+                    break
+        return max(candidates, key=lambda name: votes[name])
+
+
+def without_soft_state(group: ClassicGroup) -> ClassicGroup:
+    """The group as a restart would find it, if it was written now."""
+    is_stable = group.state is ClassicState.STABLE
+    members = {
+        member.member_id: member.with_(
+            protocols=((group.protocol_name or "", member.metadata(group.protocol_name)),),
+            is_new=False,
+            join_waiter=None,
+            sync_waiter=None,
+        )
+        for member in group.members.values()
+    }
+    state = ClassicState.STABLE if is_stable and members else ClassicState.EMPTY
+    return group.with_(
+        state=state,
+        previous_state=ClassicState.EMPTY,
+        members=members,
+        pending_members=frozenset(),
+        pending_syncs=frozenset(),
+        has_new_member=False,
+        join_delay_left_ms=0,
+    )

@@ -1,0 +1,196 @@
+"""SyncGroup, Heartbeat and LeaveGroup of classic groups."""
+
+from anabranch.coordinator.group.classic_join import check_member
+from anabranch.coordinator.group.classic_rebalance import complete_if_all_joined, remove_members
+from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicMember, ClassicState
+from anabranch.coordinator.group.commands import (
+    Heartbeat,
+    HeartbeatAnswer,
+    LeaveAnswer,
+    LeaveGroup,
+    LeavingMember,
+    LeftMember,
+    SyncAnswer,
+    SyncGroup,
+)
+from anabranch.coordinator.group.draft import Draft, session_timer, sync_timer
+from anabranch.coordinator.group.settings import GroupSettings
+from anabranch.coordinator.runtime.result import Result
+from anabranch.model.errors import ErrorCode
+
+# SyncGroup --------------------------------------------------------------------------------------
+
+
+def sync_group(group: ClassicGroup | None, command: SyncGroup, now_ms: int) -> Result:
+    """Wait for the leader's assignment; if this is the leader, hand it out."""
+    if not command.group_id:
+        return Result(response=SyncAnswer(error=ErrorCode.INVALID_GROUP_ID))
+    if group is None:
+        return Result(response=SyncAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID))
+    error = _check_sync(group, command)
+    if error is not ErrorCode.NONE:
+        return Result(response=SyncAnswer(error=error))
+    draft = Draft(group, now_ms)
+    member = group.members[command.member_id]
+    _note_sync(draft, command.member_id)
+    draft.restart_session(member)
+    if group.state is ClassicState.STABLE:
+        return draft.result(_sync_answer(draft.group, member))
+    if member.sync_waiter is not None:
+        # The client gave up on its earlier request and asks again.
+        draft.wake(member.sync_waiter, SyncAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS))
+    if group.leader_id != command.member_id:
+        draft.put_member(member.with_(sync_waiter=command.waiter))
+        return draft.result()
+    return _assign(draft, command)
+
+
+def _check_sync(group: ClassicGroup, command: SyncGroup) -> ErrorCode:
+    if group.state is ClassicState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error = check_member(group, command.member_id, command.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if command.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if command.protocol_type not in (None, group.protocol_type):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if command.protocol_name not in (None, group.protocol_name):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is ClassicState.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _note_sync(draft: Draft, member_id: str) -> None:
+    """One member less to wait for; the last one stops the clock."""
+    left = draft.group.pending_syncs - {member_id}
+    if left != draft.group.pending_syncs:
+        draft.change(pending_syncs=left)
+    if not left:
+        draft.cancel(sync_timer(draft.group.group_id))
+
+
+def _assign(draft: Draft, command: SyncGroup) -> Result:
+    """The leader's assignment makes the group Stable, durably, and answers all who wait."""
+    assignments = dict(command.assignments)
+    members = {}
+    answer = SyncAnswer()
+    for member in draft.group.members.values():
+        assigned = member.with_(assignment=assignments.get(member.member_id, b""), sync_waiter=None)
+        members[member.member_id] = assigned
+        if member.member_id == command.member_id:
+            answer = _sync_answer(draft.group, assigned)
+        elif member.sync_waiter is not None:
+            draft.wake(member.sync_waiter, _sync_answer(draft.group, assigned))
+            draft.restart_session(member)
+    draft.change(
+        members=members,
+        previous_state=draft.group.state,
+        state=ClassicState.STABLE,
+        state_timestamp_ms=draft.now_ms,
+    )
+    draft.write()
+    return draft.result(answer)
+
+
+def _sync_answer(group: ClassicGroup, member: ClassicMember) -> SyncAnswer:
+    return SyncAnswer(
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        assignment=member.assignment,
+    )
+
+
+# Heartbeat --------------------------------------------------------------------------------------
+
+
+def heartbeat(group: ClassicGroup | None, command: Heartbeat, now_ms: int) -> Result:
+    """A sign of life; the answer tells the member when it has to rejoin."""
+    if not command.group_id:
+        return Result(response=HeartbeatAnswer(error=ErrorCode.INVALID_GROUP_ID))
+    if group is None:
+        return Result(response=HeartbeatAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID))
+    error = check_generation(
+        group, command.member_id, command.group_instance_id, command.generation_id
+    )
+    if error is ErrorCode.NONE and group.state is ClassicState.EMPTY:
+        error = ErrorCode.UNKNOWN_MEMBER_ID
+    if error is not ErrorCode.NONE:
+        return Result(response=HeartbeatAnswer(error=error))
+    draft = Draft(group, now_ms)
+    draft.restart_session(group.members[command.member_id])
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        return draft.result(HeartbeatAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS))
+    return draft.result(HeartbeatAnswer())
+
+
+def check_generation(
+    group: ClassicGroup, member_id: str, instance_id: str | None, generation_id: int
+) -> ErrorCode:
+    """Whether a member of the present generation speaks."""
+    if group.state is ClassicState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error = check_member(group, member_id, instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.NONE
+
+
+# LeaveGroup -------------------------------------------------------------------------------------
+
+
+def leave_group(
+    group: ClassicGroup | None, command: LeaveGroup, settings: GroupSettings, now_ms: int
+) -> Result:
+    """Members go, each with an answer of its own; one rebalance for all of them."""
+    if not command.group_id:
+        return Result(response=LeaveAnswer(error=ErrorCode.INVALID_GROUP_ID))
+    if group is None:
+        return Result(response=LeaveAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID))
+    if group.state is ClassicState.DEAD:
+        return Result(response=LeaveAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    draft = Draft(group, now_ms)
+    left: list[LeftMember] = []
+    gone: list[str] = []
+    for leaving in command.members:
+        error, member_id = _leave(draft, leaving, gone)
+        if error is ErrorCode.NONE and member_id is not None:
+            gone.append(member_id)
+        left.append(
+            LeftMember(
+                member_id=leaving.member_id,
+                group_instance_id=leaving.group_instance_id,
+                error=error,
+            )
+        )
+    remove_members(draft, gone, settings)
+    if not gone:
+        complete_if_all_joined(draft)  # a pending member may have been the last one awaited
+    return draft.result(LeaveAnswer(members=tuple(left)))
+
+
+def _leave(draft: Draft, leaving: LeavingMember, gone: list[str]) -> tuple[ErrorCode, str | None]:
+    """Whether one may leave, and the member it is; pending ones are forgotten at once."""
+    group = draft.group
+    instance_id = leaving.group_instance_id
+    if not leaving.member_id and instance_id is not None:
+        # By instance id alone: how an administrator removes a static member.
+        static = group.static_member(instance_id)
+        if static is None or static.member_id in gone:
+            return ErrorCode.UNKNOWN_MEMBER_ID, None
+        return ErrorCode.NONE, static.member_id
+    if leaving.member_id in group.pending_members:
+        if instance_id is not None:
+            return ErrorCode.UNKNOWN_MEMBER_ID, None
+        draft.change(pending_members=group.pending_members - {leaving.member_id})
+        draft.cancel(session_timer(group.group_id, leaving.member_id))
+        return ErrorCode.NONE, None
+    if leaving.member_id in gone:
+        return ErrorCode.UNKNOWN_MEMBER_ID, None
+    error = check_member(group, leaving.member_id, instance_id)
+    return error, leaving.member_id if error is ErrorCode.NONE else None

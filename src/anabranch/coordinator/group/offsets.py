@@ -1,0 +1,207 @@
+"""Committed offsets: commit, delete, expire.
+
+Rules
+- A commit is accepted from a member of the present generation, or from nobody in particular while
+  the group has no members (an admin client, or a consumer that assigns itself its partitions).
+- While a generation waits for its assignment nothing can be committed: its members own nothing yet.
+- An offset expires `offsets.retention.minutes` after its group became empty, or after its commit
+  where the group has no protocol or a consuming group is not subscribed to the topic any more
+  (KIP-211). An empty group without offsets is forgotten.
+"""
+
+from collections.abc import Mapping
+
+from anabranch.coordinator.group.classic_state import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicGroup,
+    ClassicState,
+)
+from anabranch.coordinator.group.classic_sync import check_generation
+from anabranch.coordinator.group.commands import (
+    CommitAnswer,
+    CommitOffsets,
+    CommittedOffset,
+    DeleteGroupAnswer,
+    DeleteOffsets,
+    DeleteOffsetsAnswer,
+)
+from anabranch.coordinator.group.draft import session_timer
+from anabranch.coordinator.group.records import GroupRecord, GroupWritten, OffsetCommitted
+from anabranch.coordinator.group.settings import GroupSettings
+from anabranch.coordinator.group.subscription import group_topics
+from anabranch.coordinator.runtime.result import Result, TimerChange
+from anabranch.model.errors import ErrorCode
+
+# The committed offsets of one group, by (topic, partition).
+Offsets = Mapping[tuple[str, int], CommittedOffset]
+
+# Commit -----------------------------------------------------------------------------------------
+
+
+def commit_offsets(
+    group: ClassicGroup | None, command: CommitOffsets, settings: GroupSettings, now_ms: int
+) -> Result:
+    error = _check_commit(group, command)
+    if error is not ErrorCode.NONE:
+        return Result(response=CommitAnswer(error=error))
+    records: list[GroupRecord] = []
+    errors: list[ErrorCode] = []
+    for asked in command.offsets:
+        metadata = asked.metadata or ""
+        if len(metadata.encode()) > settings.offset_metadata_max_bytes:
+            errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            continue
+        errors.append(ErrorCode.NONE)
+        expires = now_ms + command.retention_ms if command.retention_ms >= 0 else -1
+        value = CommittedOffset(
+            offset=asked.offset,
+            leader_epoch=asked.leader_epoch,
+            metadata=metadata,
+            commit_timestamp_ms=now_ms,
+            expire_timestamp_ms=expires,
+            topic_id=asked.topic_id,
+        )
+        records.append(
+            OffsetCommitted(
+                group_id=command.group_id,
+                topic=asked.topic,
+                partition=asked.partition,
+                value=value,
+            )
+        )
+    return Result(
+        records=tuple(records),
+        response=CommitAnswer(errors=tuple(errors)),
+        timers=_session_restarted(group, command.member_id, now_ms),
+    )
+
+
+def _check_commit(group: ClassicGroup | None, command: CommitOffsets) -> ErrorCode:
+    if not command.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    is_anonymous = command.generation_id < 0
+    if group is None:
+        if is_anonymous:
+            return ErrorCode.NONE
+        if command.knows_group_id_not_found:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.ILLEGAL_GENERATION
+    if is_anonymous and group.state is ClassicState.EMPTY:
+        return ErrorCode.NONE
+    error = check_generation(
+        group, command.member_id, command.group_instance_id, command.generation_id
+    )
+    if error is ErrorCode.NONE and group.state is ClassicState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return error
+
+
+def _session_restarted(
+    group: ClassicGroup | None, member_id: str, now_ms: int
+) -> tuple[TimerChange, ...]:
+    """A commit is a sign of life like a heartbeat."""
+    member = group.members.get(member_id) if group is not None else None
+    if group is None or member is None:
+        return ()
+    key = session_timer(group.group_id, member_id)
+    return (TimerChange(key, now_ms + member.session_timeout_ms),)
+
+
+# Delete -----------------------------------------------------------------------------------------
+
+
+def delete_offsets(group: ClassicGroup | None, offsets: Offsets, command: DeleteOffsets) -> Result:
+    """Forget offsets of topics that nobody in the group is subscribed to."""
+    if group is None or group.state is ClassicState.DEAD:
+        return Result(response=DeleteOffsetsAnswer(error=ErrorCode.GROUP_ID_NOT_FOUND))
+    if group.state is not ClassicState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return Result(response=DeleteOffsetsAnswer(error=ErrorCode.NON_EMPTY_GROUP))
+    topics = group_topics(group)
+    records: list[GroupRecord] = []
+    errors: list[ErrorCode] = []
+    for topic, partition in command.partitions:
+        if topics is None or topic in topics:
+            errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+            continue
+        errors.append(ErrorCode.NONE)
+        if (topic, partition) in offsets:
+            records.append(_forgotten(group.group_id, topic, partition))
+    return Result(records=tuple(records), response=DeleteOffsetsAnswer(errors=tuple(errors)))
+
+
+def delete_group(group: ClassicGroup | None, offsets: Offsets) -> Result:
+    """Forget an empty group and everything it committed."""
+    if group is None or group.state is ClassicState.DEAD:
+        return Result(response=DeleteGroupAnswer(error=ErrorCode.GROUP_ID_NOT_FOUND))
+    if group.state is not ClassicState.EMPTY or group.pending_members:
+        return Result(response=DeleteGroupAnswer(error=ErrorCode.NON_EMPTY_GROUP))
+    return Result(records=_forget_group(group.group_id, offsets), response=DeleteGroupAnswer())
+
+
+def _forget_group(group_id: str, offsets: Offsets) -> tuple[GroupRecord, ...]:
+    tombstones = [_forgotten(group_id, topic, partition) for topic, partition in offsets]
+    return (*tombstones, GroupWritten(group_id=group_id, group=None))
+
+
+def _forgotten(group_id: str, topic: str, partition: int) -> OffsetCommitted:
+    return OffsetCommitted(group_id=group_id, topic=topic, partition=partition, value=None)
+
+
+def delete_topic_offsets(offsets_by_group: Mapping[str, Offsets], topic: str) -> Result:
+    """The topic is gone; in every group of the shard nothing was committed for it."""
+    return Result(
+        records=tuple(
+            _forgotten(group_id, name, partition)
+            for group_id, offsets in offsets_by_group.items()
+            for name, partition in offsets
+            if name == topic
+        )
+    )
+
+
+# Expiry -----------------------------------------------------------------------------------------
+
+
+def expire_offsets(
+    group: ClassicGroup, offsets: Offsets, settings: GroupSettings, now_ms: int
+) -> tuple[GroupRecord, ...]:
+    """What of one group has expired; the group itself when nothing and nobody is left."""
+    expired = [
+        (topic, partition)
+        for (topic, partition), offset in offsets.items()
+        if _is_expired(group, topic, offset, settings, now_ms)
+    ]
+    is_unused = group.state is ClassicState.EMPTY and not group.pending_members
+    if is_unused and len(expired) == len(offsets):
+        return _forget_group(group.group_id, offsets)
+    return tuple(_forgotten(group.group_id, topic, partition) for topic, partition in expired)
+
+
+def _is_expired(
+    group: ClassicGroup,
+    topic: str,
+    offset: CommittedOffset,
+    settings: GroupSettings,
+    now_ms: int,
+) -> bool:
+    since_ms = _counts_from(group, topic, offset)
+    if since_ms is None:
+        return False
+    if offset.expire_timestamp_ms >= 0:
+        return now_ms >= offset.expire_timestamp_ms
+    return now_ms - since_ms >= settings.offsets_retention_ms
+
+
+def _counts_from(group: ClassicGroup, topic: str, offset: CommittedOffset) -> int | None:
+    """When an offset's retention began to run, or None while it is protected (KIP-211)."""
+    if group.protocol_type is None:
+        return offset.commit_timestamp_ms
+    if group.state is ClassicState.EMPTY:
+        if group.state_timestamp_ms >= 0:
+            return group.state_timestamp_ms
+        return offset.commit_timestamp_ms
+    if group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state is ClassicState.STABLE:
+        topics = group_topics(group)
+        if topics is not None and topic not in topics:
+            return offset.commit_timestamp_ms
+    return None

@@ -1,0 +1,42 @@
+"""What changes a shard: the records that `replay` takes.
+
+Durable records are Kafka's own (types 1 and 2 of `__consumer_offsets`, a None value being the
+tombstone); `ClassicGroupChanged` is the soft one, which the journal never sees.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from anabranch.coordinator.group.classic_state import ClassicGroup
+from anabranch.coordinator.group.commands import CommittedOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitted:
+    """Type 1: the committed offset of one partition, or None when it is forgotten."""
+
+    is_durable: ClassVar[bool] = True
+    group_id: str
+    topic: str
+    partition: int
+    value: CommittedOffset | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupWritten:
+    """Type 2: a classic group without its soft state, or None when it is forgotten."""
+
+    is_durable: ClassVar[bool] = True
+    group_id: str
+    group: ClassicGroup | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicGroupChanged:
+    """A group with its soft state, as the living process knows it."""
+
+    is_durable: ClassVar[bool] = False
+    group: ClassicGroup
+
+
+GroupRecord = OffsetCommitted | GroupWritten | ClassicGroupChanged
