@@ -156,8 +156,8 @@ def test_validate_only_makes_nothing(node: Node) -> None:
             asking(partitions=-1, factor=1, assignments=assigned([1])),
             ErrorCode.INVALID_REQUEST,
             (
-                "A manual partition assignment was specified, but replication factor was not set to "
-                "-1."
+                "A manual partition assignment was specified, but replication factor was not "
+                "set to -1."
             ),
         ),
         (
@@ -253,8 +253,8 @@ def test_more_partitions_than_files_may_be_open(
     assert refusal(node, asking("wide", 45)) == (
         ErrorCode.POLICY_VIOLATION,
         (
-            "This broker has 0 partitions and may have 300 files open, which is too few for 45 more "
-            "partitions. Raise its limit of open files (ulimit -n)."
+            "This broker has 0 partitions and may have 300 files open, which is too few for 45 "
+            "more partitions. Raise its limit of open files (ulimit -n)."
         ),
     )
     assert create(node, asking("narrow", 44))[0].error_code == 0
