@@ -14,12 +14,14 @@ T = TypeVar("T")
 class Deferred(Generic[T]):
     """A value that is completed once and delivered to one callback."""
 
-    __slots__ = ("_callback", "_done", "_value", "on_cancel")
+    __slots__ = ("_callback", "_done", "_error", "_on_failure", "_value", "on_cancel")
 
     def __init__(self) -> None:
         self._callback: Callable[[T], None] | None = None
+        self._on_failure: Callable[[Exception], None] | None = None
         self._done = False
         self._value: T | None = None
+        self._error: Exception | None = None
         # Called when nobody waits any more (the connection closed), to free what was parked.
         self.on_cancel: Callable[[], None] | None = None
 
@@ -36,10 +38,27 @@ class Deferred(Generic[T]):
         if self._callback is not None:
             self._callback(value)
 
-    def deliver_to(self, callback: Callable[[T], None]) -> None:
-        """Name the receiver; it is called at once when the value is already there."""
-        self._callback = callback
+    def fail(self, error: Exception) -> None:
+        """There will be no value: what should have made it raised."""
         if self._done:
+            return
+        self._done = True
+        self._error = error
+        if self._on_failure is not None:
+            self._on_failure(error)
+
+    def deliver_to(
+        self,
+        callback: Callable[[T], None],
+        on_failure: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """Name the receivers; they are called at once when the outcome is already there."""
+        self._callback = callback
+        self._on_failure = on_failure
+        if self._error is not None:
+            if on_failure is not None:
+                on_failure(self._error)
+        elif self._done:
             value: Any = self._value
             callback(value)
 

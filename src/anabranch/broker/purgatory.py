@@ -16,21 +16,28 @@ from anabranch.broker.partition import Partition
 
 
 class ParkedFetch:
-    """One fetch in waiting: `complete` answers it."""
+    """One fetch in waiting: `complete` answers it, `fail` is told when that raised."""
 
-    __slots__ = ("_complete", "_missing_bytes", "_partitions", "_timer")
+    __slots__ = ("_complete", "_fail", "_missing_bytes", "_partitions", "_timer")
 
     def __init__(
-        self, partitions: list[Partition], missing_bytes: int, complete: Callable[[], None]
+        self,
+        partitions: list[Partition],
+        missing_bytes: int,
+        complete: Callable[[], None],
+        fail: Callable[[Exception], None],
     ) -> None:
         self._partitions = partitions
         self._missing_bytes = missing_bytes
         self._complete = complete
+        self._fail = fail
         self._timer: asyncio.TimerHandle | None = None
 
     def park(self, max_wait_ms: int) -> None:
         for partition in self._partitions:
             partition.parked_fetches[self] = None
+            # Appends that nobody was told of yet were read by this fetch already.
+            self._missing_bytes += partition.appended_bytes
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max_wait_ms / 1000, self.finish)
 
@@ -45,7 +52,11 @@ class ParkedFetch:
     def finish(self) -> None:
         """Answer now, with whatever there is."""
         self.leave()
-        self._complete()
+        try:
+            self._complete()
+        except Exception as error:
+            # Whoever appended, or the timer, must not suffer for it, nor the other fetches.
+            self._fail(error)
 
     def count(self, appended_bytes: int) -> None:
         self._missing_bytes -= appended_bytes

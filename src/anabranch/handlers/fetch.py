@@ -174,7 +174,7 @@ def _park(
         deferred.complete(response)
 
     partitions = [find_partition(broker, wanted) for wanted in fetch.wanted]
-    parked = ParkedFetch(partitions, missing_bytes, complete)
+    parked = ParkedFetch(partitions, missing_bytes, complete, deferred.fail)
     deferred.on_cancel = parked.leave
     parked.park(request.max_wait_ms)
     return deferred

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from anabranch.broker.broker import Broker
 from anabranch.broker.housekeeping import Housekeeping
@@ -13,7 +14,7 @@ from anabranch.config.listeners import resolve_listeners
 from anabranch.config.load import ConfigError, Settings, load_settings
 from anabranch.engine.log_directory import DirectoryError
 from anabranch.observe import logs
-from anabranch.server.dispatch import Dispatch
+from anabranch.server.dispatch import Dispatch, last_calls
 from anabranch.server.listener import Limits, Listener
 
 _GRACE_S = 5.0
@@ -43,10 +44,12 @@ class Server:
 
     async def stop(self) -> None:
         """Answer who waits, close the connections, then the logs."""
+        for listener in self.listeners:
+            listener.close()
         for topic in self.broker.topics:
             self.broker.purgatory.finish_all(topic.partitions)
         for listener in self.listeners:
-            await listener.stop(_GRACE_S)
+            await listener.wait_closed(_GRACE_S)
         await self._housekeeping.stop()
         self.broker.close()
 
@@ -101,6 +104,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(settings: Settings, properties_path: str | None, overrides: Sequence[str]) -> int:
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_loop_error)
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
@@ -116,6 +120,13 @@ async def _serve(settings: Settings, properties_path: str | None, overrides: Seq
     await server.stop()
     logs.info("broker.stopped")
     return 0
+
+
+def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What no callback caught: a bug, reported as one line like everything else."""
+    error = context.get("exception")
+    calls = last_calls(error) if error is not None else ""
+    logs.error("loop.failed", text=context["message"], error=repr(error), calls=calls)
 
 
 def _print_banner(server: Server, properties_path: str | None, overrides: Sequence[str]) -> None:
