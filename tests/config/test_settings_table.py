@@ -47,7 +47,9 @@ def test_names_are_unique() -> None:
     from anabranch.config.log_settings import LOG_SETTING_LINES
     from anabranch.config.topic_settings import TOPIC_SETTING_LINES
 
-    assert len(BROKER_SETTINGS) == len(BROKER_SETTING_LINES) + len(LOG_SETTING_LINES)
+    assert len(BROKER_SETTINGS) == len(BROKER_SETTING_LINES) + len(LOG_SETTING_LINES) + len(
+        GROUP_SETTING_LINES
+    )
     assert len(TOPIC_SETTINGS) == len(TOPIC_SETTING_LINES)
     assert not ALIASES.keys() & BROKER_SETTINGS.keys()
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Deferred(Generic[T]):
@@ -61,6 +62,13 @@ class Deferred(Generic[T]):
         elif self._done:
             value: Any = self._value
             callback(value)
+
+    def then(self, convert: Callable[[T], U]) -> "Deferred[U]":
+        """The same outcome in another form."""
+        converted: Deferred[U] = Deferred()
+        converted.on_cancel = self.cancel
+        self.deliver_to(lambda value: converted.complete(convert(value)), converted.fail)
+        return converted
 
     def cancel(self) -> None:
         """Nobody waits any more."""

@@ -6,12 +6,14 @@ honour it, and render the page again.
 """
 
 from anabranch.config.broker_settings import BROKER_SETTING_LINES
+from anabranch.config.group_settings import GROUP_SETTING_LINES
 from anabranch.config.log_settings import LOG_SETTING_LINES
 from anabranch.config.setting import Setting
 from anabranch.config.topic_settings import TOPIC_SETTING_LINES
 
 BROKER_SETTINGS: dict[str, Setting] = {
-    setting.name: setting for setting in (*BROKER_SETTING_LINES, *LOG_SETTING_LINES)
+    setting.name: setting
+    for setting in (*BROKER_SETTING_LINES, *LOG_SETTING_LINES, *GROUP_SETTING_LINES)
 }
 TOPIC_SETTINGS: dict[str, Setting] = {setting.name: setting for setting in TOPIC_SETTING_LINES}
 
