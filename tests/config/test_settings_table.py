@@ -44,6 +44,7 @@ def test_a_topic_default_is_the_broker_default(topic: Setting) -> None:
 def test_names_are_unique() -> None:
     """No line of the table is lost to another line of the same name."""
     from anabranch.config.broker_settings import BROKER_SETTING_LINES
+    from anabranch.config.group_settings import GROUP_SETTING_LINES
     from anabranch.config.log_settings import LOG_SETTING_LINES
     from anabranch.config.topic_settings import TOPIC_SETTING_LINES
 
