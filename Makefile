@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint lock clean help
+.PHONY: run test setup lint fuzz bench compat-java compat-kcat lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -32,6 +32,18 @@ lint: setup      ## ruff, mypy --strict, import layers
 
 test: setup lint ## lint and run the tests
 	$(BIN)/pytest
+
+fuzz: setup      ## the fuzz tests, ten minutes instead of seconds
+	ANABRANCH_FUZZ_SECONDS=600 $(BIN)/pytest tests/server -k fuzz --timeout 3600
+
+bench: setup     ## side by side with Apache Kafka (needs gcc, Java 17 and Maven)
+	$(BIN)/python bench/broker.py
+
+compat-java: setup ## the Java client and Kafka's own tools against us (needs Java 17 and Maven)
+	$(BIN)/python compat/java/run.py
+
+compat-kcat: setup ## kcat against us
+	$(BIN)/python compat/kcat/run.py
 
 lock: setup      ## pin the newest versions of all dependencies again
 	$(BIN)/python -m pip install --quiet uv
