@@ -1,0 +1,587 @@
+"""The log of one partition: append, read, roll, flush, and what is asked about it.
+
+Everything here runs on the event loop and nothing waits, except where a docstring says that it may
+run in a thread. `append` is the broker's hottest path: the header is unpacked once, the CRC is
+computed in C, offset and leader epoch are patched in the receive buffer, and the bytes go to the
+file in one system call; nothing below the batch header is looked at.
+
+Rules:
+- what `append` returned is in the file, whole; what it raised for left no trace;
+- `log_end_offset` moves only after the write, and readers never see beyond it;
+- a log that cannot tell what its file holds (a failed sync, a failed cut) is `failed` and refuses
+  every append until it is opened again, which recovers it.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import struct
+import uuid
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from anabranch.log import append_checks, lookups
+from anabranch.log.append_checks import PRODUCER_CODEC
+from anabranch.log.flush import FlushJob
+from anabranch.log.leader_epochs import LeaderEpochs
+from anabranch.log.log_config import LogConfig
+from anabranch.log.lookups import TimestampOffset
+from anabranch.log.producer_state import (
+    ProducerDescription,
+    ProducerStates,
+    snapshot_path,
+    write_snapshot,
+)
+from anabranch.log.recovery import load_log
+from anabranch.log.segment import Segment
+from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.wire.record_batch import check_batch, read_header
+
+_LOG = logging.getLogger(__name__)
+
+_unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
+_pack_start = struct.Struct(">qii").pack_into  # base offset, batch length, leader epoch
+_pwrite = os.pwrite
+
+_HEADER_SIZE = 61
+_CRC_COVERED_FROM = 21
+_ATTRIBUTES_NOT_PLAIN = ~0x03  # zstd, unknown codecs and every flag get a closer look
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+_NO_BYTES = memoryview(b"")
+DELETED_FOLDER_SUFFIX: Final = "-delete"
+
+
+class AppendInfo(NamedTuple):
+    """Where a batch went. A duplicate went nowhere: the offsets are those of the first time."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    is_duplicate: bool
+
+
+class PartitionLog:
+    """See the module's docstring; made by `PartitionLog.open`."""
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig,
+        leader_epoch: int,
+        segments: Sequence[Segment],
+        producer_states: ProducerStates,
+        leader_epochs: LeaderEpochs,
+        log_start_offset: int,
+        recovery_point: int,
+        now_ms: int,
+    ) -> None:
+        self.folder = folder
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.leader_epoch = leader_epoch
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = segments[-1].next_offset
+        self.recovery_point = min(recovery_point, self.log_end_offset)
+        self.last_flush_ms = now_ms
+        self.failed: str | None = None
+        self.is_closed = False
+        self.producer_states = producer_states
+        self.leader_epochs = leader_epochs
+        self._segments = list(segments)
+        self._base_offsets = [segment.base_offset for segment in segments]
+        self._active = self._segments[-1]
+        self._unsynced = [s for s in segments[:-1] if s.next_offset > self.recovery_point]
+        self._folder_is_unsynced = True
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig,
+        leader_epoch: int,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        now_ms: int,
+    ) -> "PartitionLog":
+        """Open the log in `folder`, or make it; recover it unless it was closed in order.
+
+        May run in a thread: nobody else knows the log yet. OSError when the folder is unusable.
+        """
+        loaded = load_log(
+            folder,
+            topic_id=topic_id,
+            config=config,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+        )
+        loaded.leader_epochs.assign(leader_epoch, loaded.segments[-1].next_offset)
+        return cls(
+            folder=folder,
+            topic=topic,
+            partition=partition,
+            topic_id=topic_id,
+            config=config,
+            leader_epoch=leader_epoch,
+            segments=loaded.segments,
+            producer_states=loaded.producer_states,
+            leader_epochs=loaded.leader_epochs,
+            log_start_offset=loaded.log_start_offset,
+            recovery_point=loaded.recovery_point,
+            now_ms=now_ms,
+        )
+
+    # What a log is
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._codec = append_checks.target_codec(config)
+        self._is_plain = (
+            not config.is_compacted
+            and not config.is_log_append_time
+            and self._codec == PRODUCER_CODEC
+        )
+        self._roll_ms = config.roll_ms
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Oldest first; the last one is active."""
+        return self._segments
+
+    @property
+    def high_watermark(self) -> int:
+        """On one node everything written is visible."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Readers of committed records may read below it; nothing is ever pending so far."""
+        return self.log_end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    # Appending
+
+    def append(
+        self,
+        batch: memoryview,
+        *,
+        now_ms: int,
+        is_client: bool = True,
+        zstd_allowed: bool = True,
+    ) -> AppendInfo:
+        """Append the one batch in `batch`, which is patched in place; KafkaError says why not.
+
+        `is_client` false is for the broker's own records: control and transactional batches are
+        allowed then, and sequences are not checked.
+        """
+        config = self._config
+        size = len(batch)
+        if size > config.max_message_bytes:
+            raise append_checks.too_large(size, config.max_message_bytes)
+        if size < _HEADER_SIZE:
+            check_batch(batch)
+        (
+            _, batch_length, _, magic, crc, attributes, last_offset_delta, base_timestamp,
+            max_timestamp, producer_id, producer_epoch, base_sequence, records_count,
+        ) = _unpack_header(batch)  # fmt: skip
+        if (
+            batch_length != size - 12
+            or magic != 2
+            or crc32c(batch[_CRC_COVERED_FROM:]) != crc
+            or records_count != last_offset_delta + 1
+            or records_count <= 0
+            or (producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0) and is_client)
+        ):
+            check_batch(batch)  # finds it too, and says it well
+            raise AssertionError("check_batch lets a batch pass that append does not")
+        if attributes & _ATTRIBUTES_NOT_PLAIN:
+            append_checks.check_attributes(
+                attributes, is_client=is_client, zstd_allowed=zstd_allowed
+            )
+        log_append_time_ms = -1
+        if self._is_plain:
+            if (
+                max_timestamp > now_ms + config.message_timestamp_after_max_ms
+                or base_timestamp < now_ms - config.message_timestamp_before_max_ms
+            ):
+                append_checks.check_timestamps(base_timestamp, max_timestamp, config, now_ms)
+        else:
+            if not config.is_log_append_time:
+                append_checks.check_timestamps(base_timestamp, max_timestamp, config, now_ms)
+            batch, header = append_checks.rework_batch(batch, config, self._codec, now_ms)
+            size, batch_length, max_timestamp = len(batch), header[1], header[8]
+            if size > config.max_message_bytes:
+                raise append_checks.too_large(size, config.max_message_bytes)
+            if config.is_log_append_time:
+                log_append_time_ms = now_ms
+
+        if producer_id >= 0 and is_client:
+            duplicate = self.producer_states.check(
+                producer_id, producer_epoch, base_sequence, last_offset_delta
+            )
+            if duplicate is not None:
+                if log_append_time_ms >= 0:
+                    log_append_time_ms = duplicate.timestamp
+                return AppendInfo(
+                    duplicate.first_offset, duplicate.last_offset, log_append_time_ms, True
+                )
+
+        first_offset = self.log_end_offset
+        last_offset = first_offset + last_offset_delta
+        segment = self._active
+        position = segment.size_bytes
+        if (
+            position + size > config.segment_bytes
+            or max_timestamp - segment.first_timestamp > self._roll_ms
+            or last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX
+            or segment.is_index_full
+            or self.failed is not None
+        ):
+            segment = self._make_room(size, max_timestamp, last_offset, now_ms)
+            position = segment.size_bytes
+        _pack_start(batch, 0, first_offset, batch_length, self.leader_epoch)
+        try:
+            written = _pwrite(segment.fd, batch, position)
+            if written != size:
+                _write_rest(segment.fd, batch, written, position)
+        except OSError as error:
+            raise self._cut_back(segment, error) from error
+
+        if max_timestamp > segment.max_timestamp:
+            segment.max_timestamp = max_timestamp
+            segment.offset_of_max_timestamp = last_offset
+        if segment.bytes_since_index > config.index_interval_bytes:
+            segment.add_index_entries(last_offset, position)
+        segment.bytes_since_index += size
+        segment.size_bytes = position + size
+        segment.next_offset = self.log_end_offset = last_offset + 1
+        if not position:
+            segment.first_timestamp = max_timestamp
+        if producer_id >= 0:
+            if is_client:
+                self.producer_states.record(
+                    producer_id, producer_epoch, base_sequence, last_offset_delta, last_offset,
+                    max_timestamp, now_ms,
+                )  # fmt: skip
+            else:
+                self.producer_states.record_header(read_header(batch), now_ms)
+        return AppendInfo(first_offset, last_offset, log_append_time_ms, False)
+
+    def _make_room(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
+        """The segment to append to: the active one if the coarse test was wrong, or a new one."""
+        if self.failed is not None:
+            raise self._storage_error(self.failed)
+        if size > self._config.segment_bytes:
+            raise append_checks.larger_than_segment(size, self._config.segment_bytes)
+        if self._should_roll(size, max_timestamp, last_offset, now_ms):
+            self.roll(now_ms)
+        return self._active
+
+    def _should_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
+        segment = self._active
+        if not segment.size_bytes:
+            # An empty segment can be too old to take a batch only by the reach of its offsets.
+            return last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX
+        if segment.first_timestamp >= 0 and max_timestamp >= 0:
+            age_ms = max_timestamp - segment.first_timestamp
+        else:
+            age_ms = now_ms - segment.created_ms
+        return (
+            segment.size_bytes + size > self._config.segment_bytes
+            or segment.is_index_full
+            or age_ms > self._roll_ms
+            or last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX
+        )
+
+    def _cut_back(self, segment: Segment, error: OSError) -> KafkaError:
+        """Remove what a failed write may have left; the log goes on if that works."""
+        try:
+            os.ftruncate(segment.fd, segment.size_bytes)
+        except OSError as second:
+            self.failed = f"a write failed ({error}) and cutting it off failed ({second})"
+        return self._storage_error(f"the write failed: {error}")
+
+    def _storage_error(self, why: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{self.topic}-{self.partition}: {why}; check the disk under {self.folder}",
+        )
+
+    # Rolling
+
+    def maybe_roll(self, now_ms: int) -> bool:
+        """Close the active segment if it is too old, whether or not records come."""
+        segment = self._active
+        is_old = (
+            segment.size_bytes > 0
+            and now_ms - max(segment.first_timestamp, segment.created_ms) > self._roll_ms
+        )
+        if is_old:
+            self.roll(now_ms)
+        return is_old
+
+    def roll(self, now_ms: int) -> Segment:
+        """Seal the active segment and begin a new one at the log's end; no-op on an empty one.
+
+        KAFKA_STORAGE_ERROR when the disk refuses: the old segment stays active then.
+        """
+        old = self._active
+        if not old.size_bytes and old.base_offset == self.log_end_offset:
+            return old
+        new = Segment(
+            self.folder,
+            self.log_end_offset,
+            size_bytes=0,
+            next_offset=self.log_end_offset,
+            created_ms=now_ms,
+            index_interval_bytes=self._config.index_interval_bytes,
+        )
+        try:
+            old.seal()
+            write_snapshot(self.folder, self.log_end_offset, self.producer_states, is_synced=False)
+            new.open_for_append(self._config, is_new=True)
+        except OSError as error:
+            raise self._storage_error(f"a new segment could not be begun: {error}") from error
+        old.close_writer()
+        self._unsynced.append(old)
+        self._folder_is_unsynced = True
+        self._segments.append(new)
+        self._base_offsets.append(new.base_offset)
+        self._active = new
+        return new
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, min_one_batch: bool = True, upto: int | None = None
+    ) -> memoryview:
+        """Whole batches of one segment, from the batch that contains `offset` on, without copying.
+
+        No byte at or above offset `upto` (the log's end by default) is included. A first batch
+        larger than `max_bytes` is returned whole with `min_one_batch`, else nothing is. Empty at
+        the log's end; OFFSET_OUT_OF_RANGE outside of the log.
+        """
+        log_end_offset = self.log_end_offset
+        if upto is None or upto > log_end_offset:
+            upto = log_end_offset
+        if offset >= upto or offset < self.log_start_offset:
+            if self.log_start_offset <= offset <= log_end_offset:
+                return _NO_BYTES
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic}-{self.partition} is not in"
+                f" [{self.log_start_offset}, {log_end_offset}]",
+            )
+        segment = self._active
+        if offset >= segment.base_offset:
+            return segment.read(offset, max_bytes, upto, min_one_batch=min_one_batch)
+        i = bisect_right(self._base_offsets, offset) - 1
+        while True:
+            segment = self._segments[i]
+            found = segment.read(offset, max_bytes, upto, min_one_batch=min_one_batch)
+            # Compaction can empty the end of a segment; the next record is in a later one then.
+            i += 1
+            if (
+                found
+                or i == len(self._segments)
+                or self._base_offsets[i] >= upto
+                or segment.position_of(offset) < segment.size_bytes
+            ):
+                return found
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record whose timestamp is not below `timestamp`, or None."""
+        return lookups.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp, or None in an empty log."""
+        return lookups.max_timestamp_offset(self._segments, self.log_start_offset)
+
+    def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch not above `epoch`; (-1, -1) if unknown."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def producers(self) -> list[ProducerDescription]:
+        return list(self.producer_states.describe())
+
+    def expire_producers(self, now_ms: int) -> int:
+        return self.producer_states.expire(now_ms, self._config.producer_id_expiration_ms)
+
+    def close_idle(self) -> None:
+        """Drop maps and descriptors of segments that nobody read since the last call."""
+        for segment in self._segments:
+            segment.close_idle()
+
+    def release_memory(self) -> None:
+        """Give mapped pages back to the page cache, so that they do not count as ours."""
+        for segment in self._segments:
+            segment.release_memory()
+
+    # Shortening
+
+    def delete_records_before(self, offset: int) -> int:
+        """Hide records below `offset` (-1: all) and return the new log start offset.
+
+        Retention removes the files that this empties.
+        """
+        if offset == -1:
+            offset = self.high_watermark
+        if offset < 0 or offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"cannot delete {self.topic}-{self.partition} up to {offset}: it holds"
+                f" [{self.log_start_offset}, {self.high_watermark}]",
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.leader_epochs.truncate_start(offset)
+        return self.log_start_offset
+
+    def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        """Let `new` take the place of `old`, which must be consecutive and not active.
+
+        Only the list changes; files are the caller's matter. The log start follows the first one.
+        """
+        gone = set(map(id, old))
+        kept = [segment for segment in self._segments if id(segment) not in gone]
+        assert kept and kept[-1] is self._active, "the active segment cannot be replaced"
+        self._segments = sorted([*kept, *new], key=lambda segment: segment.base_offset)
+        self._base_offsets = [segment.base_offset for segment in self._segments]
+        self._unsynced = [segment for segment in self._unsynced if id(segment) not in gone]
+
+    # Flushing
+
+    def begin_flush(self, now_ms: int) -> FlushJob | None:
+        """What to sync so that everything up to now is durable; None when nothing is due."""
+        if self.unflushed_messages <= 0 or self.failed is not None or self.is_closed:
+            return None
+        sealed: list[Path] = []
+        for segment in self._unsynced:
+            sealed += segment.file_paths()
+            sealed.append(snapshot_path(self.folder, segment.next_offset))
+        try:
+            fd = os.dup(self._active.fd)
+        except OSError as error:
+            raise self._storage_error(f"the flush could not begin: {error}") from error
+        job = FlushJob(
+            upto_offset=self.log_end_offset,
+            started_ms=now_ms,
+            fd=fd,
+            sealed_paths=tuple(sealed),
+            folder=self.folder if self._folder_is_unsynced else None,
+        )
+        self._unsynced = []
+        self._folder_is_unsynced = False
+        return job
+
+    def end_flush(self, job: FlushJob, error: BaseException | None) -> None:
+        """Take note of how `job.run()` ended.
+
+        After a failed sync nobody knows what the disk holds, and a second sync would falsely
+        succeed, so the log takes no more until it is recovered.
+        """
+        if error is not None:
+            self.failed = f"syncing to disk failed ({error})"
+            return
+        self.recovery_point = max(self.recovery_point, job.upto_offset)
+        self.last_flush_ms = max(self.last_flush_ms, job.started_ms)
+
+    def flush(self, now_ms: int) -> None:
+        """Flush and wait; for shutdown and tools. KAFKA_STORAGE_ERROR when the disk refuses."""
+        job = self.begin_flush(now_ms)
+        if job is None:
+            return
+        try:
+            job.run()
+        except OSError as error:
+            self.end_flush(job, error)
+            raise self._storage_error(f"syncing to disk failed: {error}") from error
+        self.end_flush(job, None)
+
+    # The end
+
+    def close(self, now_ms: int) -> bool:
+        """Flush, bring index files and the producer snapshot up to date, and close the files.
+
+        True when the log may be opened as clean next time; a log that failed may not. May run in
+        a thread once nobody uses the log any more.
+        """
+        is_clean = self.failed is None
+        try:
+            if is_clean:
+                self.flush(now_ms)
+                self._active.seal()
+                write_snapshot(self.folder, self.log_end_offset, self.producer_states)
+        except (OSError, KafkaError) as error:
+            is_clean = False
+            _LOG.error("%s-%d: closing failed: %s", self.topic, self.partition, error)
+        finally:
+            self._close_files()
+        return is_clean
+
+    def delete(self) -> Path:
+        """Close the log and rename its folder out of the way; returns the new path.
+
+        The name tells the next start to remove what is left. `remove_folder` does the slow part
+        and may run in a thread.
+        """
+        self._close_files()
+        name = f"{self.folder.name[:200]}.{uuid.uuid4().hex}{DELETED_FOLDER_SUFFIX}"
+        renamed = self.folder.with_name(name)
+        try:
+            os.rename(self.folder, renamed)
+        except OSError as error:
+            raise self._storage_error(f"the folder could not be removed: {error}") from error
+        self.folder = renamed
+        return renamed
+
+    def _close_files(self) -> None:
+        self.is_closed = True
+        if self.failed is None:
+            self.failed = "the log is closed"
+        for segment in self._segments:
+            with contextlib.suppress(OSError):
+                segment.close()
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder that `delete` renamed. Safe off the event loop; missing files are fine."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_rest(fd: int, batch: memoryview, written: int, position: int) -> None:
+    """Go on after a short write, which a disk that is filling up can cause."""
+    while written < len(batch):
+        count = _pwrite(fd, batch[written:], position + written)
+        if count == 0:
+            raise OSError("the disk takes no more bytes")
+        written += count
