@@ -300,6 +300,9 @@ static int consume(int argc, char **argv) {
     rd_kafka_conf_t *conf = configuration(argv[1], argc - 5, argv + 5);
     set(conf, "group.id", "bench-manual-assignment");
     set(conf, "enable.auto.commit", "false");
+    /* By default librdkafka rests for a second whenever its own queue is full, which would
+     * measure that rest and not the broker. */
+    set(conf, "fetch.queue.backoff.ms", "1");
     rd_kafka_t *handle = client(CLIENT_CONSUMER, conf);
     rd_kafka_partition_list_t *assigned = kafka.partitions_new(partitions);
     for (int32_t p = 0; p < partitions; p++) {
