@@ -14,12 +14,14 @@ from collections.abc import Callable
 from typing import Any
 
 import kafka.protocol.old.admin
+import kafka.protocol.old.commit
 import kafka.protocol.old.produce
 import kio.schema.errors
 import kio.serial
 from kio.index import load_request_schema, load_response_schema
 
 from anabranch.wire.messages.api_versions import API_VERSIONS
+from anabranch.wire.messages.delete_groups import DELETE_GROUPS
 from anabranch.wire.schema import Primitive, Versions, fields_of, parse_versions
 
 UTC = datetime.UTC
@@ -31,7 +33,15 @@ KIO = {
     1: "4-18",
     2: "1-11",
     3: "0-13",
+    8: "2-10",
+    9: "1-10",
     10: "0-6",
+    11: "0-9",
+    12: "0-4",
+    13: "0-5",
+    14: "0-5",
+    15: "0-6",
+    16: "0-5",
     18: "0-4",
     19: "2-7",
     20: "1-6",
@@ -42,14 +52,17 @@ KIO = {
     33: "0-2",
     35: "1-5",
     37: "0-3",
+    42: "0-2",
     44: "0-1",
+    47: "0",
     60: "0-2",
     61: "0",
     75: "0",
 }
-KAFKA_PYTHON = {0: "0-2", 19: "0-1"}
-# No library knows ApiVersions v5 yet: it is v4 with two more plain fields in the request.
-BY_HAND = {18: "5"}
+KAFKA_PYTHON = {0: "0-2", 8: "0-1", 9: "0", 19: "0-1"}
+# No library knows these yet. ApiVersions v5 is v4 with two more plain fields in the request,
+# DeleteGroups v3 is v2 with one more in each result.
+BY_HAND = {18: "5", 42: "3"}
 
 Oracle = Callable[[int, int, str, Any], bytes]
 
@@ -155,7 +168,7 @@ def _to_kio_value(kafka_type: str, value: Any) -> Any:
     match kafka_type:
         case "error_code":
             return kio.schema.errors.ErrorCode(value)
-        case "timedelta_i32":
+        case "timedelta_i32" | "timedelta_i64":
             return datetime.timedelta(milliseconds=value)
         case "datetime_i64":
             return None if value == -1 else EPOCH + datetime.timedelta(milliseconds=value)
@@ -169,8 +182,12 @@ def _to_kio_value(kafka_type: str, value: Any) -> Any:
 
 
 def encode_by_kafka_python(key: int, version: int, kind: str, message: Any) -> bytes:
-    module = {0: kafka.protocol.old.produce, 19: kafka.protocol.old.admin}[key]
-    name = {0: "Produce", 19: "CreateTopics"}[key]
+    module, name = {
+        0: (kafka.protocol.old.produce, "Produce"),
+        8: (kafka.protocol.old.commit, "OffsetCommit"),
+        9: (kafka.protocol.old.commit, "OffsetFetch"),
+        19: (kafka.protocol.old.admin, "CreateTopics"),
+    }[key]
     schema = getattr(module, f"{name}{kind.capitalize()}_v{version}").SCHEMA
     encoded: bytes = schema.encode(_to_kafka_python(message, schema))
     return encoded
@@ -191,13 +208,39 @@ def _to_kafka_python(message: Any, schema: Any) -> list[Any]:
 
 
 def encode_by_hand(key: int, version: int, kind: str, message: Any) -> bytes:
+    """The bytes of a version that only the protocol's own description covers."""
+    by_hand = {(API_VERSIONS.key, 5): _api_versions_5, (DELETE_GROUPS.key, 3): _delete_groups_3}
+    return by_hand[key, version](kind, message)
+
+
+def _compact_string(text: str | None) -> bytes:
+    if text is None:
+        return b"\x00"
+    data = text.encode()
+    length = len(data) + 1
+    prefix = bytes([length]) if length < 128 else bytes([length & 0x7F | 0x80, length >> 7])
+    return prefix + data
+
+
+def _api_versions_5(kind: str, message: Any) -> bytes:
     """ApiVersions v5 from v4's bytes: KIP-1242 added the request's cluster and node ids."""
-    assert (key, version) == (API_VERSIONS.key, 5)
-    base = encode_by_kio(key, 4, kind, message)
+    base = encode_by_kio(API_VERSIONS.key, 4, kind, message)
     if kind == "response":
         return base
-    cluster_id = b"" if message.cluster_id is None else message.cluster_id.encode()
-    length = 0 if message.cluster_id is None else len(cluster_id) + 1
-    prefix = bytes([length]) if length < 128 else bytes([length & 0x7F | 0x80, length >> 7])
     node_id = message.node_id.to_bytes(4, "big", signed=True)
-    return base[:-1] + prefix + cluster_id + node_id + base[-1:]
+    return base[:-1] + _compact_string(message.cluster_id) + node_id + base[-1:]
+
+
+def _delete_groups_3(kind: str, message: Any) -> bytes:
+    """DeleteGroups v3: KIP-1331 added the message at the end of each result."""
+    if kind == "request":
+        return encode_by_kio(DELETE_GROUPS.key, 2, kind, message)
+    results = b"".join(
+        _compact_string(result.group_id)
+        + result.error_code.to_bytes(2, "big", signed=True)
+        + _compact_string(result.error_message)
+        + b"\x00"
+        for result in message.results
+    )
+    throttle_time_ms = message.throttle_time_ms.to_bytes(4, "big", signed=True)
+    return throttle_time_ms + bytes([len(message.results) + 1]) + results + b"\x00"

@@ -16,8 +16,12 @@ from anabranch.wire.schema import FieldSpec, Primitive, at, fields_of, struct
 
 # kio reads an error code it does not know as an error of its own.
 ERROR_CODES = sorted({int(code) for code in ErrorCode} & {code.value for code in KioErrorCode})
-# kio holds this one as a datetime, which ends in the year 9999.
-DATETIMES_MS = {"log_append_time_ms": st.just(-1) | st.integers(0, 253_402_300_799_999)}
+# kio holds the one as a datetime, which ends in the year 9999, the other as a timedelta, which it
+# writes by way of a float.
+TIMES_MS = {
+    "log_append_time_ms": st.just(-1) | st.integers(0, 253_402_300_799_999),
+    "retention_time_ms": st.just(-1) | st.integers(0, 10**12),
+}
 
 CASES = [
     (api, version)
@@ -47,8 +51,8 @@ def _integers(format: str) -> st.SearchStrategy[int]:
 def _primitive(field: FieldSpec, primitive: Primitive) -> st.SearchStrategy[Any]:
     if field.name.endswith("error_code"):
         return st.sampled_from(ERROR_CODES)
-    if field.name in DATETIMES_MS:
-        return DATETIMES_MS[field.name]
+    if field.name in TIMES_MS:
+        return TIMES_MS[field.name]
     match primitive.name:
         case "bool":
             return st.booleans()

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from anabranch.wire.api import Api
 from anabranch.wire.messages.create_topics import CREATE_TOPICS, CreateTopicsRequest
 from anabranch.wire.messages.fetch import FETCH, FetchRequest
+from anabranch.wire.messages.join_group import JOIN_GROUP, JoinGroupRequest
+from anabranch.wire.messages.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
+from anabranch.wire.messages.list_groups import LIST_GROUPS, ListGroupsRequest
 from anabranch.wire.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from anabranch.wire.messages.offset_commit import OFFSET_COMMIT, OffsetCommitRequest
+from anabranch.wire.messages.offset_fetch import OFFSET_FETCH, OffsetFetchRequest
 from anabranch.wire.messages.produce import PRODUCE, ProduceRequest
 from anabranch.wire.primitives import DecodeError, EncodeError
 
@@ -132,6 +137,15 @@ def test_mutations_are_met(
         (CREATE_TOPICS, 0, CreateTopicsRequest(validate_only=True), "validate_only"),
         (FETCH, 15, FetchRequest(replica_id=1), "replica_id"),
         (FETCH, 10, FetchRequest(rack_id="r"), None),
+        (JOIN_GROUP, 4, JoinGroupRequest(group_instance_id="i"), "group_instance_id"),
+        (JOIN_GROUP, 0, JoinGroupRequest(rebalance_timeout_ms=1, reason="r"), None),
+        (LEAVE_GROUP, 2, LeaveGroupRequest(members=[MemberIdentity()]), "members"),
+        (LEAVE_GROUP, 3, LeaveGroupRequest(member_id="m"), "member_id"),
+        (OFFSET_COMMIT, 6, OffsetCommitRequest(group_instance_id="i"), "group_instance_id"),
+        (OFFSET_COMMIT, 5, OffsetCommitRequest(retention_time_ms=1), None),
+        (OFFSET_FETCH, 6, OffsetFetchRequest(require_stable=True), "require_stable"),
+        (OFFSET_FETCH, 8, OffsetFetchRequest(group_id="g"), "group_id"),
+        (LIST_GROUPS, 4, ListGroupsRequest(types_filter=["classic"]), "types_filter"),
     ],
 )
 def test_requests_do_not_lose_what_matters(
@@ -146,7 +160,7 @@ def test_requests_do_not_lose_what_matters(
 
 
 def test_nulls_need_a_version_that_has_them() -> None:
-    """Null topics need Metadata v1, null names v10."""
+    """Null topics need Metadata v1, null names v10; null topics of a group OffsetFetch v2."""
     with pytest.raises(EncodeError):
         METADATA.encode_request(0)(MetadataRequest(topics=None))
     METADATA.encode_request(1)(MetadataRequest(topics=None))
@@ -154,3 +168,7 @@ def test_nulls_need_a_version_that_has_them() -> None:
     with pytest.raises(EncodeError):
         METADATA.encode_request(9)(nameless)
     METADATA.encode_request(10)(nameless)
+    everything = OffsetFetchRequest(group_id="g", topics=None)
+    with pytest.raises(EncodeError):
+        OFFSET_FETCH.encode_request(1)(everything)
+    OFFSET_FETCH.encode_request(2)(everything)

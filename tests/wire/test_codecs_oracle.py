@@ -27,13 +27,21 @@ from anabranch.wire.api import Api
 from anabranch.wire.messages.table import APIS
 
 # The ranges of Apache Kafka 4.x, and below them what older clients still send: Produce 0-2
-# (advertised for librdkafka's sake) and CreateTopics 0-1.
+# (advertised for librdkafka's sake), OffsetCommit 0-1, OffsetFetch 0 and CreateTopics 0-1.
 SERVED = {
     0: (0, 13),
     1: (4, 18),
     2: (1, 11),
     3: (0, 13),
+    8: (0, 10),
+    9: (0, 10),
     10: (0, 6),
+    11: (0, 9),
+    12: (0, 4),
+    13: (0, 5),
+    14: (0, 5),
+    15: (0, 6),
+    16: (0, 5),
     18: (0, 5),
     19: (0, 7),
     20: (1, 6),
@@ -44,7 +52,9 @@ SERVED = {
     33: (0, 2),
     35: (1, 5),
     37: (0, 3),
+    42: (0, 3),
     44: (0, 1),
+    47: (0, 0),
     60: (0, 2),
     61: (0, 0),
     75: (0, 0),

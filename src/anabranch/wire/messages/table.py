@@ -5,21 +5,31 @@ from anabranch.wire.messages.alter_configs import ALTER_CONFIGS
 from anabranch.wire.messages.api_versions import API_VERSIONS
 from anabranch.wire.messages.create_partitions import CREATE_PARTITIONS
 from anabranch.wire.messages.create_topics import CREATE_TOPICS
+from anabranch.wire.messages.delete_groups import DELETE_GROUPS
 from anabranch.wire.messages.delete_records import DELETE_RECORDS
 from anabranch.wire.messages.delete_topics import DELETE_TOPICS
 from anabranch.wire.messages.describe_cluster import DESCRIBE_CLUSTER
 from anabranch.wire.messages.describe_configs import DESCRIBE_CONFIGS
+from anabranch.wire.messages.describe_groups import DESCRIBE_GROUPS
 from anabranch.wire.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
 from anabranch.wire.messages.describe_producers import DESCRIBE_PRODUCERS
 from anabranch.wire.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from anabranch.wire.messages.fetch import FETCH
 from anabranch.wire.messages.find_coordinator import FIND_COORDINATOR
+from anabranch.wire.messages.heartbeat import HEARTBEAT
 from anabranch.wire.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
 from anabranch.wire.messages.init_producer_id import INIT_PRODUCER_ID
+from anabranch.wire.messages.join_group import JOIN_GROUP
+from anabranch.wire.messages.leave_group import LEAVE_GROUP
+from anabranch.wire.messages.list_groups import LIST_GROUPS
 from anabranch.wire.messages.list_offsets import LIST_OFFSETS
 from anabranch.wire.messages.metadata import METADATA
+from anabranch.wire.messages.offset_commit import OFFSET_COMMIT
+from anabranch.wire.messages.offset_delete import OFFSET_DELETE
+from anabranch.wire.messages.offset_fetch import OFFSET_FETCH
 from anabranch.wire.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from anabranch.wire.messages.produce import PRODUCE
+from anabranch.wire.messages.sync_group import SYNC_GROUP
 
 APIS: dict[int, Api] = {
     api.key: api
@@ -28,7 +38,15 @@ APIS: dict[int, Api] = {
         FETCH,
         LIST_OFFSETS,
         METADATA,
+        OFFSET_COMMIT,
+        OFFSET_FETCH,
         FIND_COORDINATOR,
+        JOIN_GROUP,
+        HEARTBEAT,
+        LEAVE_GROUP,
+        SYNC_GROUP,
+        DESCRIBE_GROUPS,
+        LIST_GROUPS,
         API_VERSIONS,
         CREATE_TOPICS,
         DELETE_TOPICS,
@@ -39,7 +57,9 @@ APIS: dict[int, Api] = {
         ALTER_CONFIGS,
         DESCRIBE_LOG_DIRS,
         CREATE_PARTITIONS,
+        DELETE_GROUPS,
         INCREMENTAL_ALTER_CONFIGS,
+        OFFSET_DELETE,
         DESCRIBE_CLUSTER,
         DESCRIBE_PRODUCERS,
         DESCRIBE_TOPIC_PARTITIONS,
