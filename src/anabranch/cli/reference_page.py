@@ -57,15 +57,19 @@ _JSON_FIELDS = (
     (
         "topics create",
         "list",
-        "`topic`, `partitions`, `replication_factor`, `status` (`created`, `exists`, `valid`,"
-        " `failed`), `error`",
+        (
+            "`topic`, `partitions`, `replication_factor`, `status` (`created`, `exists`, `valid`,"
+            " `failed`), `error`"
+        ),
     ),
     (
         "topics describe",
         "list",
-        "`topic`, `topic_id`, `partition_count`, `replication_factor`, `configs` (object),"
-        " `partitions` (list of `partition`, `leader`, `replicas`, `isr`; with `--offsets` also"
-        " `log_start_offset`, `log_end_offset`)",
+        (
+            "`topic`, `topic_id`, `partition_count`, `replication_factor`, `configs` (object),"
+            " `partitions` (list of `partition`, `leader`, `replicas`, `isr`; with `--offsets` also"
+            " `log_start_offset`, `log_end_offset`)"
+        ),
     ),
     (
         "topics delete",
@@ -90,17 +94,21 @@ _JSON_FIELDS = (
     (
         "consume",
         "object per line",
-        "`topic`, `partition`, `offset`, `timestamp` (ms), `timestamp_type`, `key`,"
-        " `key_encoding`, `value`, `value_encoding`, `headers` (list of `key`, `value`,"
-        " `value_encoding`)",
+        (
+            "`topic`, `partition`, `offset`, `timestamp` (ms), `timestamp_type`, `key`,"
+            " `key_encoding`, `value`, `value_encoding`, `headers` (list of `key`, `value`,"
+            " `value_encoding`)"
+        ),
     ),
     (
         "log dump",
         "object per line",
-        "`file` and `type`; a `batch` has its header's fields, a `record` those of `consume`, an"
-        " `offset_entry` `offset` and `position`, a `time_entry` `timestamp` and `offset`, a"
-        " `producer` its state, a `damage` `position` and `reason`, a `summary` `size_bytes`,"
-        " `valid_bytes`, `entries`, `records`, `is_sound`",
+        (
+            "`file` and `type`; a `batch` has its header's fields, a `record` those of `consume`,"
+            " an `offset_entry` `offset` and `position`, a `time_entry` `timestamp` and `offset`, a"
+            " `producer` its state, a `damage` `position` and `reason`, a `summary` `size_bytes`,"
+            " `valid_bytes`, `entries`, `records`, `is_sound`"
+        ),
     ),
 )
 

@@ -1,0 +1,7 @@
+"""`python -m anabranch.cli` is `anabranch`."""
+
+import sys
+
+from anabranch.cli.main import main
+
+sys.exit(main())
