@@ -4,9 +4,10 @@
     .venv/bin/python bench/broker.py --quick    # about a minute: shows that it works
 
 Both brokers run with their default settings, apart from ports, folders and topics of four
-partitions; so do the clients, apart from the consumer's rest when its own queue is full. They are measured in turns (A, B, A, B, ...), and the one that is not measured is
-frozen with SIGSTOP meanwhile. Everything stays on loopback. The table goes to stdout, all
-single figures go to a JSON file in bench/results/.
+partitions; so do the clients, apart from the consumer's rest when its own queue is full. The
+brokers are measured in turns (A, B, A, B, ...), and the one that is not measured is frozen with
+SIGSTOP meanwhile. Everything stays on loopback. The table goes to stdout, all single figures go
+to a JSON file in bench/results/.
 """
 
 from __future__ import annotations

@@ -316,7 +316,9 @@ static int consume(int argc, char **argv) {
     double cpu_before = own_cpu_seconds();
     rd_kafka_message_t *messages[1000];
     while (received < count) {
-        ssize_t taken = kafka.consume_batch(queue, 1000, messages, 1000);
+        /* Not more than the rest: librdkafka waits until the wanted number is there. */
+        size_t wanted = count - received < 1000 ? (size_t)(count - received) : 1000;
+        ssize_t taken = kafka.consume_batch(queue, 1000, messages, wanted);
         if (taken > 0 && first == 0) first = now();
         for (ssize_t i = 0; i < taken; i++) {
             if (messages[i]->err && messages[i]->err != ERROR_PARTITION_EOF)
