@@ -4,6 +4,8 @@ Request and response go through the wire codecs of the version under test, so a 
 answers what its version cannot carry fails here, and what a test compares is what a client reads.
 """
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +108,41 @@ def make_batch(*values: bytes, timestamp: int = NOW_MS, **header: Any) -> bytes:
         for offset, value in enumerate(values)
     ]
     return build_batch(records, base_offset=0, **header)
+
+
+class Timer:
+    """A timer of the loop that goes off only when a test says so."""
+
+    def __init__(self, delay_s: float, callback: Callable[..., None], args: tuple[Any, ...]):
+        self.delay_s = delay_s
+        self.is_cancelled = False
+        self._callback = callback
+        self._args = args
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def go_off(self) -> None:
+        assert not self.is_cancelled
+        self._callback(*self._args)
+
+
+def run_in_loop(body: Callable[[list[Timer]], None]) -> None:
+    """Run a test inside an event loop whose timers are collected instead of started."""
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        timers: list[Timer] = []
+        real = loop.call_later
+
+        def collect(delay_s: float, callback: Callable[..., None], *args: Any) -> Timer:
+            timers.append(Timer(delay_s, callback, args))
+            return timers[-1]
+
+        loop.call_later = collect
+        try:
+            body(timers)
+        finally:
+            loop.call_later = real
+
+    asyncio.run(main())

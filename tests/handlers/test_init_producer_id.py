@@ -1,0 +1,55 @@
+"""InitProducerId: an id that nobody else has or had."""
+
+from collections.abc import Callable
+
+import pytest
+from handler_calls import Node
+
+from anabranch.model.errors import ErrorCode
+from anabranch.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_every_call_gets_a_new_id(node: Node, version: int) -> None:
+    """Ids count up with epoch 0."""
+    for producer_id in range(3):
+        assert node.call(InitProducerIdRequest(), version) == InitProducerIdResponse(
+            producer_id=producer_id, producer_epoch=0
+        )
+
+
+def test_ids_are_never_given_twice(make_node: Callable[..., Node]) -> None:
+    """A restart, in order or not, skips the rest of a block instead of repeating an id."""
+    first = make_node()
+    used = {first.call(InitProducerIdRequest()).producer_id for _ in range(1500)}
+    first.close()
+    again = make_node()
+    assert len(used) == 1500
+    assert again.call(InitProducerIdRequest()).producer_id > max(used)
+
+
+def test_an_old_id_is_not_continued(node: Node) -> None:
+    """A producer that names its id and epoch gets a new id, as Kafka's idempotent ones do."""
+    request = InitProducerIdRequest(producer_id=0, producer_epoch=4)
+    assert node.call(InitProducerIdRequest()).producer_id == 0
+    answer = node.call(request)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "code"),
+    [("tx", ErrorCode.UNSUPPORTED_VERSION), ("", ErrorCode.INVALID_REQUEST)],
+)
+def test_transactions_are_refused(node: Node, transactional_id: str, code: ErrorCode) -> None:
+    """There is no transaction coordinator, and clients must not retry; no id is used up."""
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1)
+    assert node.call(request) == InitProducerIdResponse(error_code=code, producer_epoch=-1)
+    assert node.call(InitProducerIdRequest()).producer_id == 0
+
+
+@pytest.mark.xfail(strict=True, reason="the handler does not look at id and epoch")
+@pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
+def test_an_id_without_an_epoch(node: Node, producer_id: int, epoch: int) -> None:
+    """Kafka wants both or neither."""
+    request = InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
+    assert node.call(request).error_code == ErrorCode.INVALID_REQUEST
