@@ -17,32 +17,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "bench"))
+sys.path[:0] = [str(HERE.parent.parent / "bench"), str(HERE.parent)]
 
-from tool_checks import TOOL_CHECKS, Target  # noqa: E402
-from tools import JAVA_OPTIONS, ToolFailure  # noqa: E402
+from tool_checks import TOOL_CHECKS, Target  # noqa: E402 - the path is set just above
+from tools import JAVA_OPTIONS  # noqa: E402
 
-from apache_kafka import apache_kafka  # noqa: E402 - the path is set just above
+from apache_kafka import apache_kafka  # noqa: E402
+from report import Row, report, rows_of  # noqa: E402
 from server_process import ServerProcess, anabranch, terminated_as_exit  # noqa: E402
 
 SUITE_TIMEOUT_SECONDS = 600
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """The outcome of one check."""
-
-    verdict: str
-    part: str
-    name: str
-    seconds: float
-    detail: str = ""
 
 
 def build() -> str:
@@ -87,61 +75,11 @@ def java_rows(classpath: str, bootstrap_servers: str, only: str) -> Iterator[Row
             process.wait()
 
 
-def tool_rows(target: Target, only: str) -> Iterator[Row]:
-    for name, check in TOOL_CHECKS.items():
-        if only not in name:
-            continue
-        began = time.monotonic()
-        verdict, detail = "PASS", ""
-        try:
-            check(target)
-        except (AssertionError, ToolFailure, subprocess.TimeoutExpired) as problem:
-            verdict, detail = "FAIL", " ".join(str(problem).split())
-        except LookupError as reason:
-            verdict, detail = "SKIP", str(reason.args[0])
-        yield Row(
-            verdict=verdict,
-            part="tools",
-            name=name,
-            seconds=time.monotonic() - began,
-            detail=detail,
-        )
-
-
-def allowed_failures() -> dict[str, str]:
-    """Check name to reason, from allow.txt."""
-    path = HERE / "allow.txt"
-    lines = path.read_text().splitlines() if path.exists() else []
-    entries = (line.partition(" # ") for line in lines if line and not line.startswith("#"))
-    return {name.strip(): reason.strip() for name, _, reason in entries}
-
-
-def report(rows: Iterable[Row]) -> int:
-    """Print every row as it comes and the closing line; returns the exit code."""
-    allowed = allowed_failures()
-    counts = {"PASS": 0, "FAIL": 0, "SKIP": 0, "ALLOWED": 0}
-    for row in rows:
-        verdict = row.verdict
-        detail = row.detail
-        if verdict == "FAIL" and row.name in allowed:
-            verdict, detail = "ALLOWED", allowed[row.name]
-        counts[verdict] += 1
-        print(f"{verdict:<8}{row.part:<8}{row.seconds:6.1f} s  {row.name}", flush=True)
-        if detail:
-            print(f"{'':<25}{detail[:600]}", flush=True)
-    closing = f"{counts['PASS']} passed, {counts['FAIL']} failed"
-    for verdict in ("ALLOWED", "SKIP"):
-        if counts[verdict]:
-            closing += f", {counts[verdict]} {verdict.lower().replace('skip', 'skipped')}"
-    print(closing)
-    return 1 if counts["FAIL"] or not counts["PASS"] else 0
-
-
 def all_rows(target: Target, only: str, parts: list[str]) -> Iterator[Row]:
     if "client" in parts:
         yield from java_rows(target.classpath, target.bootstrap_servers, only)
     if "tools" in parts:
-        yield from tool_rows(target, only)
+        yield from rows_of("tools", TOOL_CHECKS, target, only)
 
 
 def arguments_of(argv: list[str] | None) -> argparse.Namespace:
@@ -180,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
             log_dir=log_dir,
             stop=server.stop if server else None,
         )
-        code = report(all_rows(target, arguments.only, parts))
+        code = report(all_rows(target, arguments.only, parts), HERE / "allow.txt")
         if code and server:
             print(f"--- the end of {server.name}'s log\n{server.log_tail()}", file=sys.stderr)
     return code

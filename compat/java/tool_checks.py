@@ -1,7 +1,7 @@
 """What Kafka's own tools must be able to do with the broker, one function per check.
 
-A check raises AssertionError or ToolFailure when it fails, and LookupError (with the reason)
-when it cannot run here.
+A check raises AssertionError or CommandFailure when it fails, and LookupError (with the
+reason) when it cannot run here.
 """
 
 from __future__ import annotations

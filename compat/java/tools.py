@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from report import CommandFailure
+
 # The tools live for a second: the cheap compiler and the cheap collector start fastest.
 JAVA_OPTIONS = [
     "-Xmx256m",
@@ -31,10 +33,6 @@ CLASSES = {
 }
 
 
-class ToolFailure(Exception):
-    """A tool ended with another exit code than expected."""
-
-
 def run_tool(
     classpath: str, tool: str, *arguments: str, stdin: str = "", code: int | None = 0
 ) -> str:
@@ -49,7 +47,7 @@ def run_tool(
     )
     output = result.stdout + result.stderr
     if code is not None and result.returncode != code:
-        raise ToolFailure(
+        raise CommandFailure(
             f"{tool} {' '.join(arguments)} ended with {result.returncode}: {output[-1500:]}"
         )
     return output
