@@ -5,6 +5,7 @@ is (relative last offset, position of the batch), a time index entry is (largest
 relative last offset of the batch that holds it).
 """
 
+import itertools
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ class WalkedBatch:
 
 @dataclass(slots=True)
 class WalkedSegment:
-    """A segment file, its batches and its index entries as they are on disk."""
+    """A segment file and its batches; `check_partition` adds the index entries."""
 
     path: Path
     base_offset: int
@@ -46,7 +47,7 @@ def segment_paths(folder: Path) -> list[Path]:
 
 
 def walk_segment(path: Path) -> WalkedSegment:
-    """Read one segment; AssertionError at the first batch that is not sound."""
+    """Read one segment file; AssertionError at the first batch that is not sound."""
     segment = WalkedSegment(path, int(path.stem))
     content = memoryview(path.read_bytes())
     position = 0
@@ -72,8 +73,6 @@ def walk_segment(path: Path) -> WalkedSegment:
         segment.batches.append(batch)
         next_offset = batch.last_offset + 1
         position += size
-    segment.index = list(_INDEX_ENTRY.iter_unpack(path.with_suffix(".index").read_bytes()))
-    segment.time_index = list(_TIME_ENTRY.iter_unpack(path.with_suffix(".timeindex").read_bytes()))
     return segment
 
 
@@ -81,10 +80,14 @@ def check_partition(folder: Path) -> list[WalkedSegment]:
     """Walk a partition that was closed in order and hold its files against each other."""
     segments = [walk_segment(path) for path in segment_paths(folder)]
     assert segments, f"{folder} holds no segment"
-    for previous, segment in zip(segments, segments[1:], strict=False):
+    for previous, segment in itertools.pairwise(segments):
         end = previous.batches[-1].last_offset + 1 if previous.batches else previous.base_offset
         assert segment.base_offset == end, f"{segment.path} does not follow offset {end - 1}"
     for segment in segments:
+        path = segment.path
+        segment.index = list(_INDEX_ENTRY.iter_unpack(path.with_suffix(".index").read_bytes()))
+        times = path.with_suffix(".timeindex").read_bytes()
+        segment.time_index = list(_TIME_ENTRY.iter_unpack(times))
         _check_indexes(segment)
     last = segments[-1]
     end = last.batches[-1].last_offset + 1 if last.batches else last.base_offset

@@ -8,7 +8,14 @@ from typing import Any
 
 from anabranch.wire.api import Api
 from anabranch.wire.header import write_request_header
+from anabranch.wire.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from anabranch.wire.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from anabranch.wire.messages.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from anabranch.wire.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from anabranch.wire.messages.produce import (
     PRODUCE,
@@ -18,7 +25,7 @@ from anabranch.wire.messages.produce import (
     TopicProduceData,
 )
 from anabranch.wire.primitives import read_uvarint, skip_tags
-from anabranch.wire.record_batch import Record, build_batch
+from anabranch.wire.record_batch import Record, build_batch, crc_ok, iter_headers, iter_records
 
 _SIZE = struct.Struct(">i")
 
@@ -121,6 +128,40 @@ class RawClient:
         response = self.send(PRODUCE, 9, produce_request(topic, partition, batch, acks=acks))
         found: PartitionProduceResponse = response.responses[0].partition_responses[0]
         return found
+
+    def fetch(self, topic: str, partition: int, offset: int, max_bytes: int = 10_000_000) -> Any:
+        """One fetch that does not wait; returns the partition's part of the response."""
+        asked = FetchPartition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes
+        )
+        request = FetchRequest(
+            min_bytes=0, max_bytes=max_bytes, topics=[FetchTopic(topic=topic, partitions=[asked])]
+        )
+        return self.send(FETCH, 11, request).responses[0].partitions[0]
+
+    def read_all(self, topic: str, partition: int, offset: int = 0) -> list[Record]:
+        """Every record from `offset` to the end; CRCs are checked."""
+        records: list[Record] = []
+        while True:
+            data = self.fetch(topic, partition, offset)
+            assert data.error_code == 0, f"fetching {topic}-{partition} at {offset}"
+            content = memoryview(data.records or b"")
+            for position, header in iter_headers(content):
+                assert crc_ok(content, position, header.size_bytes)
+                batch = content[position : position + header.size_bytes]
+                records += [record for record in iter_records(batch) if record.offset >= offset]
+            if offset == data.high_watermark:
+                return records
+            assert records and records[-1].offset >= offset, f"no records at {offset}"
+            offset = records[-1].offset + 1
+
+    def offset_for_time(self, topic: str, partition: int, timestamp: int) -> tuple[int, int]:
+        """(offset, timestamp) that ListOffsets finds; special places are negative times."""
+        asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
+        found = self.send(LIST_OFFSETS, 7, request).topics[0].partitions[0]
+        assert found.error_code == 0
+        return found.offset, found.timestamp
 
 
 def produce_request(
