@@ -123,9 +123,14 @@ def dry_run_option(command: Command) -> Command:
     )(command)
 
 
+def is_interactive() -> bool:
+    """Whether somebody can answer a question."""
+    return sys.stdin.isatty()
+
+
 def confirm(question: str) -> None:
     """Ask on the terminal; without one it is a usage error to leave --yes out."""
-    if not sys.stdin.isatty():
+    if not is_interactive():
         raise click.UsageError(
             "stdin is no terminal, so nobody can be asked; pass --yes to go ahead,"
             " or --dry-run to only look"

@@ -231,19 +231,20 @@ def _send_all(
 ) -> None:
     """Send every record and wait for every report; Ctrl-C stops reading, then still reports."""
     try:
-        for count, record in enumerate(records, start=1):
-            _send(producer, delivery, record, partition, headers)
-            if count % _SERVE_EVERY == 0:
-                producer.poll(0)
-                delivery.show_progress()
-    except CliError as error:  # a line that cannot be sent ends the input, not the deliveries
-        delivery.input_error = error
+        try:
+            for count, record in enumerate(records, start=1):
+                _send(producer, delivery, record, partition, headers)
+                if count % _SERVE_EVERY == 0:
+                    producer.poll(0)
+                    delivery.show_progress()
+        except CliError as error:  # a line that cannot be sent ends the input, not the deliveries
+            delivery.input_error = error
+        _await_reports(producer, delivery, connection)
     except KeyboardInterrupt:
         _await_reports(producer, delivery, connection)
         delivery.end_progress()
         note(f"Interrupted after {counted(delivery.delivered, 'record')} had been delivered.")
         raise
-    _await_reports(producer, delivery, connection)
     delivery.end_progress()
 
 

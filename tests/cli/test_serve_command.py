@@ -1,0 +1,57 @@
+"""`anabranch serve`: what it passes on, and a broker started as users start one."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def test_what_is_passed_on(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """File, overrides and --check reach the server as given; its exit code is ours."""
+    calls: list[tuple[object, ...]] = []
+
+    def fake_run(*arguments: object) -> int:
+        calls.append(arguments)
+        return 3
+
+    monkeypatch.setattr("anabranch.server.run.run", fake_run)
+    assert run("serve").code == 3
+    assert run("serve", "my.properties", "--override", "a=1", "--override", "b=2").code == 3
+    assert run("serve", "--check").code == 3
+    assert calls == [
+        (None, [], False),
+        ("my.properties", ["a=1", "b=2"], False),
+        (None, [], True),
+    ]
+
+
+def test_check(start: Callable, tmp_path: Path) -> None:
+    """--check exits 0 for a sound configuration and 2 for another, starting nothing."""
+    good = tmp_path / "good.properties"
+    good.write_text(f"log.dirs={tmp_path / 'data'}\nnum.partitions=3\n")
+    sound = start("serve", good, "--check")
+    sound.communicate(timeout=60)
+    assert sound.returncode == 0
+    wrong = start("serve", good, "--check", "--override", "num.partitions=zero")
+    _, err = wrong.communicate(timeout=60)
+    assert wrong.returncode == 2
+    assert b"num.partitions" in err
+    assert not (tmp_path / "data").exists()
+
+
+def test_start_use_stop(start: Callable, run: Callable, tmp_path: Path) -> None:
+    """A broker says in four lines that it is ready, serves, and stops in order on SIGTERM."""
+    data = tmp_path / "data"
+    process = start(
+        "serve", "--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={data}"
+    )
+    lines = [process.stdout.readline().decode() for _ in range(4)]
+    assert "is ready" in lines[0]
+    address = lines[1].split("//")[1].strip()
+    assert str(data) in lines[2]
+    assert run("produce", "t", "--bootstrap-server", address, stdin=b"hello\n").code == 0
+    assert run("consume", "t", "--bootstrap-server", address, "--exit-at-end").out == "hello\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
