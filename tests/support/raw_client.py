@@ -8,6 +8,17 @@ from typing import Any
 
 from anabranch.wire.api import Api
 from anabranch.wire.header import write_request_header
+from anabranch.wire.messages.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from anabranch.wire.messages.delete_topics import (
+    DELETE_TOPICS,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from anabranch.wire.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from anabranch.wire.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from anabranch.wire.messages.list_offsets import (
@@ -162,6 +173,21 @@ class RawClient:
         found = self.send(LIST_OFFSETS, 7, request).topics[0].partitions[0]
         assert found.error_code == 0
         return found.offset, found.timestamp
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        """Delete the records before an offset; returns the new log start."""
+        asked = DeleteRecordsPartition(partition_index=partition, offset=before)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=10_000
+        )
+        found = self.send(DELETE_RECORDS, 2, request).topics[0].partitions[0]
+        assert found.error_code == 0
+        low_watermark: int = found.low_watermark
+        return low_watermark
+
+    def delete_topic(self, topic: str) -> None:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=10_000)
+        assert self.send(DELETE_TOPICS, 6, request).responses[0].error_code == 0
 
 
 def produce_request(
