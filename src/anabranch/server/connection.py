@@ -406,6 +406,7 @@ class Connection(asyncio.BufferedProtocol):
         """A parked request was answered; send it and all that waited behind it."""
         if self._closing:
             return
+        self.last_active_s = self._listener.clock_s
         slot.deferred = None
         slot.parts = self._encode(answer, slot.prepared, slot.correlation_id)
         self._slot_bytes += sum(map(len, slot.parts))
