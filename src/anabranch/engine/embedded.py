@@ -8,12 +8,13 @@ does not know are set aside as `<name>-stray`, never deleted.
 
 import os
 import shutil
+import sqlite3
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 from anabranch.engine.log_directory import DirectoryError, LogDirectory
-from anabranch.engine.metadata_store import MetadataStore, StoredTopic
+from anabranch.engine.metadata_store import FILE_NAME, MetadataStore, StoredTopic
 from anabranch.log.checkpoints import read_topic_id
 from anabranch.log.log_config import LogConfig
 from anabranch.log.partition_log import PartitionLog, remove_folder
@@ -36,12 +37,17 @@ class EmbeddedEngine:
             for path in log_dirs:
                 self.directories.append(LogDirectory(path))
             self.store = MetadataStore(log_dirs[0])
-        except BaseException:
+            self.leader_epoch = self.store.count_start()
+            self.cluster_id = self._settle_cluster_id(cluster_id)
+        except BaseException as error:
             for directory in self.directories:
                 directory.close(clean=directory.was_clean)
+            if isinstance(error, sqlite3.Error):
+                raise DirectoryError(
+                    f"The metadata in {log_dirs[0] / FILE_NAME} cannot be used: {error}. "
+                    "Make the disk writable and give it room, or restore the file."
+                ) from error
             raise
-        self.leader_epoch = self.store.count_start()
-        self.cluster_id = self._settle_cluster_id(cluster_id)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self._directory_of: dict[PartitionLog, LogDirectory] = {}
 
