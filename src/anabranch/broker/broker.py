@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from anabranch.broker.cleaner_offsets import CleanerOffsets
 from anabranch.broker.fetch_sessions import FetchSessions
 from anabranch.broker.flusher import Flusher
+from anabranch.broker.group_coordinator import GroupCoordinator
 from anabranch.broker.log_configs import make_log_config
 from anabranch.broker.partition import Partition
 from anabranch.broker.producer_ids import ProducerIds
@@ -34,12 +36,27 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def steady_clock_ms() -> Callable[[], int]:
+    """A clock that agrees with the wall clock now and never jumps afterwards.
+
+    Sessions must not end because somebody set the machine's clock.
+    """
+    ahead_ms = wall_clock_ms() - time.monotonic_ns() // 1_000_000
+    return lambda: ahead_ms + time.monotonic_ns() // 1_000_000
+
+
 class Broker:
     """One node and all it holds."""
 
-    def __init__(self, settings: Settings, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        steady_ms: Callable[[], int] | None = None,
+    ) -> None:
         self.settings = settings
         self.now_ms = now_ms
+        steady_ms = steady_ms or (now_ms if now_ms is not wall_clock_ms else steady_clock_ms())
         self.node_id = settings.get_int("node.id")
         self.rack = settings.get_optional_str("broker.rack")
         self.engine = EmbeddedEngine(
@@ -54,12 +71,14 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             settings.get_int("max.incremental.fetch.session.cache.slots")
         )
-        # For file removal and compaction: work that must not hold up the loop.
+        # For file removal and checkpoints: work that must not hold up the loop.
         self.background = ThreadPoolExecutor(1, thread_name_prefix="background")
+        self.cleaner_offsets = CleanerOffsets(self.engine, self.background)
         self._endpoints: dict[str, tuple[str, int]] = {}
         self._read_dynamic_configs()
         self.topics = Topics(self.engine, self.log_settings_of)
         self.topics.open(now_ms())
+        self.groups = GroupCoordinator(self, steady_ms)
 
     def close(self) -> None:
         """Finish what runs, close every log, leave the folder clean."""
@@ -127,8 +146,10 @@ class Broker:
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic: gone from the metadata now, its files soon, off the loop."""
+        self.cleaner_offsets.forget([partition.log for partition in topic.partitions])
         self.topics.delete(topic)
         self.purgatory.finish_all(topic.partitions)
+        self.groups.topic_deleted(topic.name)
         for partition in topic.partitions:
             try:
                 self.background.submit(remove_folder, partition.log.delete())

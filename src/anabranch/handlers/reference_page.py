@@ -7,8 +7,8 @@ _HEAD = """\
 
 What this broker serves, and therefore advertises in ApiVersions. Versions are those of Apache
 Kafka 4; a request outside them ends the connection with a log line that says why, except
-ApiVersions, which is answered in version 0 with UNSUPPORTED_VERSION, and Produce 0-2, which are
-answered with UNSUPPORTED_FOR_MESSAGE_FORMAT because they carry message formats that Kafka 4 dropped.
+ApiVersions, which is answered in version 0 with UNSUPPORTED_VERSION. Produce 0-2 are answered with
+UNSUPPORTED_FOR_MESSAGE_FORMAT: they carry message formats that Kafka 4 dropped.
 
 This page is generated: `python -m anabranch.handlers.reference_page`.
 

@@ -40,6 +40,7 @@ class Server:
             if bound.advertised_host is not None:
                 self.broker.set_endpoint(bound.name, bound.advertised_host, bound.advertised_port)
             self.addresses.append(f"{bound.name}://{bound.host or '*'}:{bound.port}")
+        self.broker.groups.start()
         self._housekeeping.start()
 
     async def stop(self) -> None:
@@ -48,6 +49,7 @@ class Server:
             listener.close()
         for topic in self.broker.topics:
             self.broker.purgatory.finish_all(topic.partitions)
+        self.broker.groups.stop()
         for listener in self.listeners:
             await listener.wait_closed(_GRACE_S)
         await self._housekeeping.stop()

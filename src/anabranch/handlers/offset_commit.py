@@ -1,0 +1,98 @@
+"""OffsetCommit (8), versions 0-10: remember how far a group has read.
+
+Version notes: 1 generation and member; 2-4 a retention of the client's own; 6 leader epochs
+(KIP-320); 7 static members (KIP-345); 8 flexible; 9 member epochs (KIP-848); 10 topic ids.
+Version 0 wrote to ZooKeeper in Kafka; here it is a commit by nobody in particular, like version 1
+with generation -1.
+"""
+
+from anabranch.broker.broker import Broker
+from anabranch.broker.topics import Topic
+from anabranch.coordinator.group.commands import CommitOffsets, OffsetToCommit
+from anabranch.handlers.route import RequestContext, route
+from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.wire.messages.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+_FIRST_WITH_GROUP_ID_NOT_FOUND = 9
+_FIRST_WITH_TOPIC_IDS = 10
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse:
+    response = OffsetCommitResponse()
+    offsets: list[OffsetToCommit] = []
+    waiting: list[OffsetCommitResponsePartition] = []
+    for asked in request.topics:
+        topic, refusal = _topic(broker, context.version, asked)
+        answers = []
+        for partition in asked.partitions:
+            answer = OffsetCommitResponsePartition(
+                partition_index=partition.partition_index, error_code=refusal
+            )
+            answers.append(answer)
+            if topic is None:
+                continue
+            waiting.append(answer)
+            offsets.append(
+                OffsetToCommit(
+                    topic=topic.name,
+                    topic_id=topic.topic_id,
+                    partition=partition.partition_index,
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.committed_metadata,
+                )
+            )
+        response.topics.append(
+            OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=answers)
+        )
+    for answer, code in zip(
+        waiting, _commit(broker, context, request, tuple(offsets)), strict=True
+    ):
+        answer.error_code = code
+    return response
+
+
+def _topic(
+    broker: Broker, version: int, asked: OffsetCommitRequestTopic
+) -> tuple[Topic | None, ErrorCode]:
+    """The topic that is committed for, or why there is none."""
+    if version >= _FIRST_WITH_TOPIC_IDS:
+        return broker.topics.get_by_id(asked.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    return broker.topics.get(asked.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _commit(
+    broker: Broker,
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    offsets: tuple[OffsetToCommit, ...],
+) -> list[ErrorCode]:
+    """Commit what can be; an error for each offset."""
+    command = CommitOffsets(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        generation_id=request.generation_id_or_member_epoch,
+        retention_ms=request.retention_time_ms,
+        knows_group_id_not_found=context.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
+        offsets=offsets,
+    )
+    try:
+        answer = broker.groups.submit(request.group_id, command)
+    except KafkaError as error:
+        return [error.code] * len(offsets)
+    if answer.error:
+        return [answer.error] * len(offsets)
+    return list(answer.errors)
+
+
+ROUTE = route(OFFSET_COMMIT, "0-10", handle)
