@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.cli.log_files import read_file
+from anabranch.cli.log.files import read_file
 from anabranch.log.producer_state import ProducerStates, write_snapshot
 from anabranch.wire.compression import GZIP
 from anabranch.wire.record_batch import (

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.cli.consume import Reading
 from anabranch.cli.errors import CliError
 from anabranch.cli.options import Connection
+from anabranch.cli.records.consume import Reading
 from support.broker_process import BrokerProcess
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.cli.errors import CliError
-from anabranch.cli.record_input import OutgoingRecord, records_from_json, records_from_lines
-from anabranch.cli.record_output import record_document, template_writer, unescape
-from anabranch.cli.start_position import Start, StartKind, parse_start
+from anabranch.cli.records.reading import OutgoingRecord, records_from_json, records_from_lines
+from anabranch.cli.records.start_position import Start, StartKind, parse_start
+from anabranch.cli.records.writing import record_document, template_writer, unescape
 
 
 class Message:

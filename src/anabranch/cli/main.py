@@ -35,10 +35,12 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Final = {
     "serve": LazyCommand("anabranch.cli.serve:serve", "Start a broker."),
-    "topics": LazyCommand("anabranch.cli.topics:topics", "List, create and change topics."),
-    "produce": LazyCommand("anabranch.cli.produce:produce", "Send records to a topic."),
-    "consume": LazyCommand("anabranch.cli.consume:consume", "Read records from a topic."),
-    "log": LazyCommand("anabranch.cli.log:log", "Look into log files without a broker."),
+    "topics": LazyCommand(
+        "anabranch.cli.topics.commands:topics", "List, create and change topics."
+    ),
+    "produce": LazyCommand("anabranch.cli.records.produce:produce", "Send records to a topic."),
+    "consume": LazyCommand("anabranch.cli.records.consume:consume", "Read records from a topic."),
+    "log": LazyCommand("anabranch.cli.log.dump:log", "Look into log files without a broker."),
 }
 
 

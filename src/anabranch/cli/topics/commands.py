@@ -1,4 +1,4 @@
-"""`anabranch topics`: list, create, describe and delete; `configs` is in topic_configs."""
+"""`anabranch topics`: list, create, describe and delete; `configs` is beside it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from anabranch.cli.output import (
     write_json,
     write_table,
 )
-from anabranch.cli.topic_configs import configs, topic_overrides
+from anabranch.cli.topics.configs import configs, topic_overrides
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata

@@ -102,7 +102,7 @@ def dump(paths: tuple[Path, ...], with_records: bool, output_format: str) -> Non
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    from anabranch.cli.log_files import SUFFIXES, partition_files
+    from anabranch.cli.log.files import SUFFIXES, partition_files
 
     for path in paths:
         if path.is_dir():
@@ -124,7 +124,7 @@ class _Tally:
     """What one file turned out to hold."""
 
     def __init__(self, path: Path) -> None:
-        from anabranch.cli.log_files import Damage
+        from anabranch.cli.log.files import Damage
 
         self.path = path
         self.size_bytes = path.stat().st_size
@@ -135,7 +135,7 @@ class _Tally:
 
     def watch(self, with_records: bool) -> Iterator[Any]:
         """The file's contents, counted; damage and reserved space end up here, not there."""
-        from anabranch.cli.log_files import Batch, Damage, ReservedSpace, read_file
+        from anabranch.cli.log.files import Batch, Damage, ReservedSpace, read_file
 
         for found in read_file(self.path, with_records=with_records):
             if isinstance(found, Damage):
@@ -239,7 +239,7 @@ def _record_rows(batch: Any) -> Iterator[tuple[object, ...]]:
 
 
 def _dump_json(path: Path, with_records: bool) -> bool:
-    from anabranch.cli.log_documents import document_of, record_documents
+    from anabranch.cli.log.documents import document_of, record_documents
 
     tally = _Tally(path)
     for found in tally.watch(with_records):

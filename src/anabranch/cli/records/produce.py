@@ -21,8 +21,8 @@ from anabranch.cli.options import (
     key_value_pairs,
 )
 from anabranch.cli.output import counted, note, report_error, write_json
-from anabranch.cli.record_input import OutgoingRecord, records_from_json, records_from_lines
-from anabranch.cli.record_output import unescape
+from anabranch.cli.records.reading import OutgoingRecord, records_from_json, records_from_lines
+from anabranch.cli.records.writing import unescape
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer

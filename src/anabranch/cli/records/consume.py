@@ -25,13 +25,13 @@ from anabranch.cli.options import (
     format_option,
 )
 from anabranch.cli.output import note, write_json_line
-from anabranch.cli.record_output import (
+from anabranch.cli.records.start_position import Start, parse_start, resolve_start
+from anabranch.cli.records.writing import (
     PLAIN_TEMPLATE,
     record_document,
     template_writer,
     unescape,
 )
-from anabranch.cli.start_position import Start, parse_start, resolve_start
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from anabranch.cli.log_files import Batch, Finding, OffsetEntry, TimeEntry
+from anabranch.cli.log.files import Batch, Finding, OffsetEntry, TimeEntry
 from anabranch.cli.output import text_field
 from anabranch.log.producer_state import ProducerDescription
 from anabranch.wire.compression import codec_name

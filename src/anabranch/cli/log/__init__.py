@@ -1,0 +1,1 @@
+"""`anabranch log`: a partition's files, without a broker."""

@@ -1,0 +1,1 @@
+"""`anabranch produce` and `anabranch consume`: records in and out."""

@@ -1,0 +1,1 @@
+"""`anabranch topics`: commands on topics and their settings."""
