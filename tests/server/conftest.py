@@ -1,12 +1,15 @@
 """Brokers to be attacked."""
 
+import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from anabranch.observe.logs import LOGGER
 from support.broker_process import BrokerProcess
 
-pytest.register_assert_rewrite("victim", "support.raw_client")
+pytest.register_assert_rewrite("victim", "fake_wire", "support.raw_client")
 
 from victim import REQUEST_MAX_BYTES, Victim  # noqa: E402 - after the registration
 
@@ -42,3 +45,35 @@ def make_victim(make_broker: Callable[..., BrokerProcess]) -> Iterator[Callable[
     yield make
     for victim in made:
         victim.check()
+
+
+class Events(logging.Handler):
+    """What the broker's code logged in this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[tuple[str, dict[str, Any]]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.all.append((record.getMessage(), getattr(record, "fields", {})))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.all]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why connections were closed."""
+        return [fields["reason"] for name, fields in self.all if name == "connection.closed"]
+
+
+@pytest.fixture
+def events() -> Iterator[Events]:
+    """The events of one test that runs the server in its own process."""
+    handler = Events()
+    level = LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    yield handler
+    LOGGER.removeHandler(handler)
+    LOGGER.setLevel(level)
