@@ -18,7 +18,6 @@ from anabranch.engine.metadata_store import FILE_NAME, MetadataStore, StoredTopi
 from anabranch.log.checkpoints import read_topic_id
 from anabranch.log.log_config import LogConfig
 from anabranch.log.partition_log import PartitionLog, remove_folder
-from anabranch.model.errors import KafkaError
 from anabranch.model.topics import format_topic_id
 from anabranch.observe import logs
 
@@ -166,27 +165,38 @@ class EmbeddedEngine:
     def write_checkpoints(self) -> None:
         """Write down how far each log is on disk and where it starts."""
         for directory in self.directories:
-            mine = {
-                key: log for key, log in self.logs.items() if self._directory_of[log] is directory
-            }
-            directory.write_checkpoints(
-                {key: log.recovery_point for key, log in mine.items()},
-                {key: log.log_start_offset for key, log in mine.items()},
-            )
+            self._write_checkpoints(directory)
+
+    def _write_checkpoints(self, directory: LogDirectory) -> None:
+        mine = {key: log for key, log in self.logs.items() if self._directory_of[log] is directory}
+        directory.write_checkpoints(
+            {key: log.recovery_point for key, log in mine.items()},
+            {key: log.log_start_offset for key, log in mine.items()},
+        )
 
     def close(self, now_ms: int) -> None:
-        """Close every log in order and mark the directories clean."""
-        failed: set[Path] = set()
+        """Close every log in order and mark the directories clean.
+
+        DirectoryError when a directory could not be, for want of room for example; everything is
+        closed then too, and the next start checks the logs of that directory.
+        """
+        unclean: dict[LogDirectory, str] = {}
         for log, directory in self._directory_of.items():
-            had_failed = log.failed is not None
+            if not log.close(now_ms):
+                unclean[directory] = f"{log.folder.name} failed"
+        for directory in self.directories:
             try:
-                log.close(now_ms)
-            except KafkaError as error:
-                had_failed = True
-                logs.error("log.close.failed", log=log.folder.name, reason=error.message)
-            if had_failed:
-                failed.add(directory.path)
-        self.write_checkpoints()
+                self._write_checkpoints(directory)
+            except OSError as error:
+                unclean.setdefault(directory, str(error))
         self.store.close()
         for directory in self.directories:
-            directory.close(clean=directory.path not in failed)
+            try:
+                directory.close(clean=directory not in unclean)
+            except OSError as error:
+                unclean[directory] = str(error)
+        for directory, reason in unclean.items():
+            raise DirectoryError(
+                f"The log directory {directory.path} could not be closed in order: {reason}. "
+                "Its logs are checked at the next start."
+            )
