@@ -1,10 +1,15 @@
-"""What a batch must be before it may be appended, beyond what `PartitionLog.append` checks inline.
+"""What a batch must be before it may be appended.
 
-The plain path (create time, any codec, no compaction) never comes here. What does come here costs
-more: a topic that is compacted has every record's key looked at, a topic with its own
+`check_header` is all that the plain path needs (create time, any codec, no compaction). The rest
+costs more: a compacted topic has every record's key looked at, a topic with its own
 `compression.type` has batches of another codec compressed again, and a topic with
 `LogAppendTime` has the batch stamped.
 """
+
+from struct import Struct
+from typing import TypeAlias
+
+from crc32c import crc32c
 
 from anabranch.log.log_config import LogConfig
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -12,14 +17,23 @@ from anabranch.wire.compression import CODEC_NAMES, ZSTD, codec_number
 from anabranch.wire.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
+    HEADER_SIZE,
     LOG_APPEND_TIME_FLAG,
     TRANSACTIONAL_FLAG,
-    BatchHeader,
+    check_batch,
     iter_records,
     read_header,
     recompress,
     set_log_append_time,
 )
+
+HeaderFields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""The fields of a BatchHeader in its order; a plain tuple is made in half the time."""
+
+_unpack_header = Struct(">qiibIhiqqqhii").unpack_from
+_LENGTH_PREFIX_SIZE = 12
+_CRC_COVERED_FROM = 21
+_ATTRIBUTES_NOT_PLAIN = ~0x03  # zstd, unknown codecs and every flag get a closer look
 
 PRODUCER_CODEC = -1
 """`compression.type=producer`: batches keep the codec they came with."""
@@ -36,7 +50,36 @@ def target_codec(config: LogConfig) -> int:
             return codec_number(name)
 
 
-def check_attributes(attributes: int, *, is_client: bool, zstd_allowed: bool) -> None:
+def check_header(
+    batch: memoryview, max_message_bytes: int, is_client: bool, zstd_allowed: bool
+) -> HeaderFields:
+    """The header of the one batch in `batch`; KafkaError when it may not be appended."""
+    size = len(batch)
+    if size > max_message_bytes:
+        raise _too_large(size, max_message_bytes)
+    if size < HEADER_SIZE:
+        check_batch(batch)
+    header: HeaderFields = _unpack_header(batch)
+    (
+        _, batch_length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id,
+        producer_epoch, base_sequence, records_count,
+    ) = header  # fmt: skip
+    if (
+        batch_length != size - _LENGTH_PREFIX_SIZE
+        or magic != 2
+        or crc32c(batch[_CRC_COVERED_FROM:]) != crc
+        or records_count != last_offset_delta + 1
+        or records_count <= 0
+        or (producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0) and is_client)
+    ):
+        check_batch(batch)  # finds it too, and says it well
+        raise AssertionError("check_batch passes a batch that check_header does not")
+    if attributes & _ATTRIBUTES_NOT_PLAIN:
+        _check_attributes(attributes, is_client=is_client, zstd_allowed=zstd_allowed)
+    return header
+
+
+def _check_attributes(attributes: int, *, is_client: bool, zstd_allowed: bool) -> None:
     """Refuse flags that are not the sender's to set, and codecs it may not use."""
     codec = attributes & CODEC_MASK
     if codec >= len(CODEC_NAMES):
@@ -87,18 +130,18 @@ def check_timestamps(base: int, largest: int, config: LogConfig, now_ms: int) ->
             )
 
 
-def rework_batch(
-    batch: memoryview, config: LogConfig, codec: int, now_ms: int
-) -> tuple[memoryview, BatchHeader]:
+def rework_batch(batch: memoryview, config: LogConfig, codec: int, now_ms: int) -> memoryview:
     """The batch as a topic with special wishes stores it: keys checked, codec and time changed."""
     header = read_header(batch)
     if config.is_compacted and not header.is_control:
         _check_keys(batch)
-    if codec != PRODUCER_CODEC and codec != header.codec and not header.is_control:
+    if codec not in (PRODUCER_CODEC, header.codec) and not header.is_control:
         batch = memoryview(bytearray(recompress(batch, codec)))
+        if len(batch) > config.max_message_bytes:
+            raise _too_large(len(batch), config.max_message_bytes)
     if config.is_log_append_time:
         set_log_append_time(batch, now_ms)
-    return batch, read_header(batch)
+    return batch
 
 
 def _check_keys(batch: memoryview) -> None:
@@ -111,7 +154,7 @@ def _check_keys(batch: memoryview) -> None:
             )
 
 
-def too_large(size: int, limit: int) -> KafkaError:
+def _too_large(size: int, limit: int) -> KafkaError:
     return KafkaError(
         ErrorCode.MESSAGE_TOO_LARGE,
         f"the batch has {size} bytes, the topic takes {limit}; send smaller batches or raise"

@@ -38,14 +38,34 @@ def max_timestamp_offset(
 ) -> TimestampOffset | None:
     """The first record that has the largest timestamp of the log."""
     newest: Segment | None = None
+    largest = -1
     for segment in segments:
         if segment.size_bytes and segment.next_offset > log_start_offset:
-            segment.largest_timestamp()
-            if newest is None or segment.max_timestamp > newest.max_timestamp:
-                newest = segment
-    if newest is None or newest.max_timestamp < 0:
+            timestamp = _largest_visible(segment, log_start_offset)
+            if timestamp > largest:
+                newest, largest = segment, timestamp
+    if newest is None:
         return None
-    return offset_for_timestamp([newest], newest.max_timestamp, log_start_offset)
+    return offset_for_timestamp([newest], largest, log_start_offset)
+
+
+def _largest_visible(segment: Segment, log_start_offset: int) -> int:
+    """The largest timestamp from the log's start on; -1 when no record has one."""
+    segment.largest_timestamp()
+    if segment.base_offset >= log_start_offset or segment.max_timestamp < 0:
+        return segment.max_timestamp
+    largest = -1
+    position = segment.position_of(log_start_offset)
+    while position < segment.size_bytes:
+        header = segment.header_at(position)
+        if header.base_offset >= log_start_offset:
+            largest = max(largest, header.max_timestamp)
+        else:
+            for record in iter_records(segment.batch_at(position)):
+                if record.offset >= log_start_offset:
+                    largest = max(largest, record.timestamp)
+        position += header.size_bytes
+    return largest
 
 
 def _first_in_segment(

@@ -23,34 +23,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from anabranch.log import append_checks, lookups
-from anabranch.log.append_checks import PRODUCER_CODEC
+from anabranch.log.append_checks import PRODUCER_CODEC, check_header
 from anabranch.log.flush import FlushJob
-from anabranch.log.leader_epochs import LeaderEpochs
 from anabranch.log.log_config import LogConfig
 from anabranch.log.lookups import TimestampOffset
 from anabranch.log.producer_state import (
     ProducerDescription,
-    ProducerStates,
     snapshot_path,
     write_snapshot,
 )
-from anabranch.log.recovery import load_log
+from anabranch.log.recovery import LoadedLog, load_log
 from anabranch.log.segment import Segment
 from anabranch.model.errors import ErrorCode, KafkaError
-from anabranch.wire.record_batch import check_batch, read_header
+from anabranch.wire.record_batch import read_header
 
 _LOG = logging.getLogger(__name__)
 
-_unpack_header = struct.Struct(">qiibIhiqqqhii").unpack_from
 _pack_start = struct.Struct(">qii").pack_into  # base offset, batch length, leader epoch
 _pwrite = os.pwrite
 
-_HEADER_SIZE = 61
-_CRC_COVERED_FROM = 21
-_ATTRIBUTES_NOT_PLAIN = ~0x03  # zstd, unknown codecs and every flag get a closer look
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _NO_BYTES = memoryview(b"")
 DELETED_FOLDER_SUFFIX: Final = "-delete"
@@ -70,6 +62,7 @@ class PartitionLog:
 
     def __init__(
         self,
+        loaded: LoadedLog,
         *,
         folder: Path,
         topic: str,
@@ -77,11 +70,6 @@ class PartitionLog:
         topic_id: bytes,
         config: LogConfig,
         leader_epoch: int,
-        segments: Sequence[Segment],
-        producer_states: ProducerStates,
-        leader_epochs: LeaderEpochs,
-        log_start_offset: int,
-        recovery_point: int,
         now_ms: int,
     ) -> None:
         self.folder = folder
@@ -90,18 +78,19 @@ class PartitionLog:
         self.topic_id = topic_id
         self.config = config
         self.leader_epoch = leader_epoch
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = segments[-1].next_offset
-        self.recovery_point = min(recovery_point, self.log_end_offset)
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.segments[-1].next_offset
+        self.recovery_point = loaded.recovery_point
         self.last_flush_ms = now_ms
         self.failed: str | None = None
         self.is_closed = False
-        self.producer_states = producer_states
-        self.leader_epochs = leader_epochs
-        self._segments = list(segments)
-        self._base_offsets = [segment.base_offset for segment in segments]
+        self.producer_states = loaded.producer_states
+        self.leader_epochs = loaded.leader_epochs
+        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+        self._segments = loaded.segments
+        self._base_offsets = [segment.base_offset for segment in self._segments]
         self._active = self._segments[-1]
-        self._unsynced = [s for s in segments[:-1] if s.next_offset > self.recovery_point]
+        self._unsynced = [s for s in self._segments[:-1] if s.next_offset > self.recovery_point]
         self._folder_is_unsynced = True
 
     @classmethod
@@ -132,19 +121,14 @@ class PartitionLog:
             log_start_offset=log_start_offset,
             now_ms=now_ms,
         )
-        loaded.leader_epochs.assign(leader_epoch, loaded.segments[-1].next_offset)
         return cls(
+            loaded,
             folder=folder,
             topic=topic,
             partition=partition,
             topic_id=topic_id,
             config=config,
             leader_epoch=leader_epoch,
-            segments=loaded.segments,
-            producer_states=loaded.producer_states,
-            leader_epochs=loaded.leader_epochs,
-            log_start_offset=loaded.log_start_offset,
-            recovery_point=loaded.recovery_point,
             now_ms=now_ms,
         )
 
@@ -158,10 +142,9 @@ class PartitionLog:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._codec = append_checks.target_codec(config)
-        self._is_plain = (
-            not config.is_compacted
-            and not config.is_log_append_time
-            and self._codec == PRODUCER_CODEC
+        self._is_log_append_time = config.is_log_append_time
+        self._is_plain = not (
+            config.is_compacted or self._is_log_append_time or self._codec != PRODUCER_CODEC
         )
         self._roll_ms = config.roll_ms
 
@@ -204,46 +187,21 @@ class PartitionLog:
         allowed then, and sequences are not checked.
         """
         config = self._config
-        size = len(batch)
-        if size > config.max_message_bytes:
-            raise append_checks.too_large(size, config.max_message_bytes)
-        if size < _HEADER_SIZE:
-            check_batch(batch)
+        header = check_header(batch, config.max_message_bytes, is_client, zstd_allowed)
         (
-            _, batch_length, _, magic, crc, attributes, last_offset_delta, base_timestamp,
-            max_timestamp, producer_id, producer_epoch, base_sequence, records_count,
-        ) = _unpack_header(batch)  # fmt: skip
-        if (
-            batch_length != size - 12
-            or magic != 2
-            or crc32c(batch[_CRC_COVERED_FROM:]) != crc
-            or records_count != last_offset_delta + 1
-            or records_count <= 0
-            or (producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0) and is_client)
-        ):
-            check_batch(batch)  # finds it too, and says it well
-            raise AssertionError("check_batch lets a batch pass that append does not")
-        if attributes & _ATTRIBUTES_NOT_PLAIN:
-            append_checks.check_attributes(
-                attributes, is_client=is_client, zstd_allowed=zstd_allowed
-            )
+            _, _, _, _, _, _, last_offset_delta, base_timestamp, max_timestamp,
+            producer_id, producer_epoch, base_sequence, _,
+        ) = header  # fmt: skip
         log_append_time_ms = -1
-        if self._is_plain:
-            if (
-                max_timestamp > now_ms + config.message_timestamp_after_max_ms
-                or base_timestamp < now_ms - config.message_timestamp_before_max_ms
-            ):
-                append_checks.check_timestamps(base_timestamp, max_timestamp, config, now_ms)
-        else:
-            if not config.is_log_append_time:
-                append_checks.check_timestamps(base_timestamp, max_timestamp, config, now_ms)
-            batch, header = append_checks.rework_batch(batch, config, self._codec, now_ms)
-            size, batch_length, max_timestamp = len(batch), header[1], header[8]
-            if size > config.max_message_bytes:
-                raise append_checks.too_large(size, config.max_message_bytes)
-            if config.is_log_append_time:
-                log_append_time_ms = now_ms
-
+        if not self._is_log_append_time and (
+            max_timestamp > now_ms + config.message_timestamp_after_max_ms
+            or base_timestamp < now_ms - config.message_timestamp_before_max_ms
+        ):
+            append_checks.check_timestamps(base_timestamp, max_timestamp, config, now_ms)
+        if not self._is_plain:
+            batch = append_checks.rework_batch(batch, config, self._codec, now_ms)
+            if self._is_log_append_time:
+                max_timestamp = log_append_time_ms = now_ms
         if producer_id >= 0 and is_client:
             duplicate = self.producer_states.check(
                 producer_id, producer_epoch, base_sequence, last_offset_delta
@@ -257,6 +215,7 @@ class PartitionLog:
 
         first_offset = self.log_end_offset
         last_offset = first_offset + last_offset_delta
+        size = len(batch)
         segment = self._active
         position = segment.size_bytes
         if (
@@ -268,7 +227,7 @@ class PartitionLog:
         ):
             segment = self._make_room(size, max_timestamp, last_offset, now_ms)
             position = segment.size_bytes
-        _pack_start(batch, 0, first_offset, batch_length, self.leader_epoch)
+        _pack_start(batch, 0, first_offset, size - 12, self.leader_epoch)
         try:
             written = _pwrite(segment.fd, batch, position)
             if written != size:
@@ -276,16 +235,9 @@ class PartitionLog:
         except OSError as error:
             raise self._cut_back(segment, error) from error
 
-        if max_timestamp > segment.max_timestamp:
-            segment.max_timestamp = max_timestamp
-            segment.offset_of_max_timestamp = last_offset
-        if segment.bytes_since_index > config.index_interval_bytes:
-            segment.add_index_entries(last_offset, position)
-        segment.bytes_since_index += size
+        segment.note_batch(position, size, last_offset, max_timestamp, config.index_interval_bytes)
         segment.size_bytes = position + size
         segment.next_offset = self.log_end_offset = last_offset + 1
-        if not position:
-            segment.first_timestamp = max_timestamp
         if producer_id >= 0:
             if is_client:
                 self.producer_states.record(

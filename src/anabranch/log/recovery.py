@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 _unpack_header = Struct(">qiibIhiqqqhii").unpack_from
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _RECALL_BYTES = 5 * 1024 * 1024
-_RECALL_ENTRIES = 64
+_RECALL_ENTRIES = 32
 _RECALL_SEGMENTS = 8
 
 

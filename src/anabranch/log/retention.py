@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from anabranch.log.checkpoints import sync_folder
 from anabranch.log.partition_log import PartitionLog
 from anabranch.log.producer_state import snapshot_path
 from anabranch.log.recovery import DELETED_SUFFIX
@@ -22,9 +23,13 @@ class FileRemoval:
     """Files that belong to no log any more."""
 
     paths: tuple[Path, ...] = ()
+    synced_first: Path | None = None
+    """A folder whose renames must be durable before the files go."""
 
     def run(self) -> None:
         """Unlink the files. Safe off the event loop; a restart removes what is left."""
+        if self.synced_first is not None:
+            sync_folder(self.synced_first)
         for path in self.paths:
             with contextlib.suppress(OSError):
                 os.unlink(path)

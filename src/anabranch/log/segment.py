@@ -134,11 +134,15 @@ class Segment:
             self._time_index = TimeIndex()
 
     def seal(self) -> None:
-        """Bring the index files up to date and stop growing; the last timestamp gets its entry."""
+        """Bring the index files up to date and stop growing."""
+        self.finish_time_index()
+        self.write_indexes()
+
+    def finish_time_index(self) -> None:
+        """Give the largest timestamp its entry; retention of a closed segment goes by the last."""
         self.time_index.maybe_append(
             self.max_timestamp, max(self.offset_of_max_timestamp - self.base_offset, 0)
         )
-        self.write_indexes()
 
     def close_writer(self) -> None:
         """Give up the writable file after `seal`; the map stays for readers."""
@@ -227,9 +231,7 @@ class Segment:
                 self._index_interval_bytes,
             )  # fmt: skip
             position += header.size_bytes
-        self.time_index.maybe_append(
-            self.max_timestamp, max(self.offset_of_max_timestamp - self.base_offset, 0)
-        )
+        self.finish_time_index()
 
     def reset_indexes(self) -> None:
         self._offset_index = OffsetIndex()
