@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handler_calls import Node
+
+pytest.register_assert_rewrite("handler_calls")
+
+from handler_calls import Node  # noqa: E402 - after the registration
 
 
 @pytest.fixture

@@ -103,7 +103,6 @@ def test_the_wrong_broker(
     assert node.call(request, 4).error_code == 0
 
 
-@pytest.mark.xfail(strict=True, reason="the handler does not ask for both or neither")
 @pytest.mark.parametrize(("cluster_id", "node_id"), [(None, 1), ("mine", -1)])
 def test_half_an_identity(
     make_node: Callable[..., Node], cluster_id: str | None, node_id: int
@@ -114,7 +113,6 @@ def test_half_an_identity(
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.xfail(strict=True, reason="the handler lists the APIs beside an error")
 def test_errors_come_without_apis(node: Node) -> None:
     """An error has no list in Kafka, except for the versions of ApiVersions itself."""
     assert node.call(ApiVersionsRequest(), 3).api_keys == []

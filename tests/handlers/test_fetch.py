@@ -355,7 +355,6 @@ def test_nothing_to_wait_for(node: Node, request_: FetchRequest) -> None:
     assert node.begin(request_, 12).is_answered
 
 
-@pytest.mark.xfail(strict=True, reason="the handler does not cut min_bytes to max_bytes yet")
 def test_min_bytes_is_cut_to_max_bytes(node: Node) -> None:
     """A fetch that may carry less than it waits for is answered when it is full, as in Kafka."""
     filled(node, 1, 3)

@@ -47,7 +47,6 @@ def test_transactions_are_refused(node: Node, transactional_id: str, code: Error
     assert node.call(InitProducerIdRequest()).producer_id == 0
 
 
-@pytest.mark.xfail(strict=True, reason="the handler does not look at id and epoch")
 @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
 def test_an_id_without_an_epoch(node: Node, producer_id: int, epoch: int) -> None:
     """Kafka wants both or neither."""

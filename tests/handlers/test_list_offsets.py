@@ -184,13 +184,11 @@ def test_leader_epochs_after_a_restart(make_node: Callable[..., Node]) -> None:
     assert look_up(node, LATEST, current_leader_epoch=0)[0] == ErrorCode.FENCED_LEADER_EPOCH
 
 
-@pytest.mark.xfail(strict=True, reason="the handler answers the current epoch for the log start")
 def test_epoch_of_the_log_start(make_node: Callable[..., Node]) -> None:
     """The earliest offset has the epoch that wrote it, as in Kafka."""
     assert look_up(restarted(make_node), EARLIEST) == (0, -1, 0, 0)
 
 
-@pytest.mark.xfail(strict=True, reason="the handler answers a duplicate partition twice")
 def test_a_partition_that_is_there_twice(node: Node) -> None:
     """Kafka refuses a partition that is asked for twice with INVALID_REQUEST."""
     node.create_topic("t")

@@ -155,7 +155,6 @@ def test_operations_when_asked_for(node: Node) -> None:
     assert plain.topic_authorized_operations == -(1 << 31)
 
 
-@pytest.mark.xfail(strict=True, reason="the handler never answers the cluster's operations")
 @pytest.mark.parametrize("version", range(8, 11))
 def test_operations_on_the_cluster(node: Node, version: int) -> None:
     """Versions 8-10 can ask what is allowed on the cluster."""
@@ -165,7 +164,6 @@ def test_operations_on_the_cluster(node: Node, version: int) -> None:
     assert node.call(asking(), version).cluster_authorized_operations == -(1 << 31)
 
 
-@pytest.mark.xfail(strict=True, reason="an unknown id in version 10 or 11 cannot be encoded")
 @pytest.mark.parametrize("version", [10, 11])
 def test_ids_before_version_12(node: Node, version: int) -> None:
     """Versions 10 and 11 have the field but not the right to use it: INVALID_REQUEST in Kafka."""

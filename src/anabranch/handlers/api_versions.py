@@ -43,11 +43,16 @@ def handle(
         software = (request.client_software_name, request.client_software_version)
         if not all(_SOFTWARE.match(text) for text in software):
             error = ErrorCode.INVALID_REQUEST
-    is_other_cluster = request.cluster_id not in (None, broker.cluster_id)
-    is_other_node = request.node_id not in (-1, broker.node_id)
-    if is_other_cluster or is_other_node:
+    if (request.cluster_id is None) != (request.node_id == -1):
+        error = ErrorCode.INVALID_REQUEST
+    elif request.cluster_id not in (None, broker.cluster_id) or request.node_id not in (
+        -1,
+        broker.node_id,
+    ):
         error = ErrorCode.REBOOTSTRAP_REQUIRED
-    return ApiVersionsResponse(error_code=error, api_keys=_served)
+    if error:
+        return ApiVersionsResponse(error_code=error)
+    return ApiVersionsResponse(api_keys=_served)
 
 
 def unsupported_version_answer(

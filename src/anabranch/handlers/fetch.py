@@ -152,15 +152,12 @@ def handle(
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     response, size_bytes, has_errors = fetch.read()
-    if (
-        size_bytes >= request.min_bytes
-        or request.max_wait_ms <= 0
-        or has_errors
-        or not fetch.wanted
-    ):
+    # A response that may not hold what the client waits for would be waited for in vain.
+    min_bytes = min(request.min_bytes, fetch.max_bytes)
+    if size_bytes >= min_bytes or request.max_wait_ms <= 0 or has_errors or not fetch.wanted:
         fetch.remember(response)
         return response
-    return _park(broker, request, fetch, request.min_bytes - size_bytes)
+    return _park(broker, request, fetch, min_bytes - size_bytes)
 
 
 def _park(

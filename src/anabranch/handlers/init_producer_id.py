@@ -22,6 +22,8 @@ def handle(
         empty = request.transactional_id == ""
         code = ErrorCode.INVALID_REQUEST if empty else ErrorCode.UNSUPPORTED_VERSION
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     # Without a transactional id every call gets a new id, as in Kafka: an old id with a bumped
     # epoch would have to be remembered by somebody.
     return InitProducerIdResponse(producer_id=broker.producer_ids.next(), producer_epoch=0)

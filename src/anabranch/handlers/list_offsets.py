@@ -5,6 +5,8 @@ Version notes: 2 isolation level; 4 leader epochs; 7 the offset with the largest
 (-4) is the log start, the latest tiered (-5) and the earliest pending upload (-6) are unknown (-1).
 """
 
+from collections import Counter
+
 from anabranch.broker.broker import Broker
 from anabranch.handlers.route import RequestContext, route
 from anabranch.log.partition_log import PartitionLog
@@ -39,10 +41,17 @@ def handle(
 ) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
     read_committed = request.isolation_level == _READ_COMMITTED
+    counts = Counter(
+        (topic.name, asked.partition_index)
+        for topic in request.topics
+        for asked in topic.partitions
+    )
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
             try:
+                if counts[topic.name, asked.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition is asked for twice.")
                 if context.version < _SPECIAL_SINCE.get(asked.timestamp, 0):
                     raise KafkaError(
                         ErrorCode.UNSUPPORTED_VERSION, f"{asked.timestamp} needs a newer version."
@@ -68,7 +77,8 @@ def _look_up(
     if asked.timestamp == LATEST:
         answer.offset, answer.leader_epoch = end, log.leader_epoch
     elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
-        answer.offset, answer.leader_epoch = log.log_start_offset, log.leader_epoch
+        answer.offset = log.log_start_offset
+        answer.leader_epoch = log.leader_epochs.epoch_at(log.log_start_offset)
     elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         pass
     else:

@@ -7,7 +7,7 @@ auto-creation; 10 topic ids in the answer; 12 topics asked for by id.
 from anabranch.broker.broker import Broker
 from anabranch.broker.topics import Topic
 from anabranch.handlers.route import RequestContext, route
-from anabranch.model.authorization import TOPIC_OPERATIONS, operations_bits
+from anabranch.model.authorization import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, operations_bits
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.topics import check_topic_name
 from anabranch.wire.messages.metadata import (
@@ -22,17 +22,22 @@ from anabranch.wire.messages.metadata import (
 )
 from anabranch.wire.schema import ZERO_UUID
 
+_FIRST_BY_ID = 12
+
 
 def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
     if wants_all:
         topics = [_topic(broker, topic) for topic in broker.topics]
     else:
-        topics = [_asked(broker, request, asked) for asked in request.topics or ()]
+        topics = [_asked(broker, context, request, asked) for asked in request.topics or ()]
     if request.include_topic_authorized_operations:
         for answer in topics:
             if not answer.error_code:
                 answer.topic_authorized_operations = operations_bits(TOPIC_OPERATIONS)
+    cluster_operations = OPERATIONS_NOT_REQUESTED
+    if request.include_cluster_authorized_operations:
+        cluster_operations = operations_bits(CLUSTER_OPERATIONS)
     host, port = broker.endpoint(context.listener)
     return MetadataResponse(
         brokers=[
@@ -41,15 +46,17 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
-        cluster_authorized_operations=OPERATIONS_NOT_REQUESTED,
+        cluster_authorized_operations=cluster_operations,
     )
 
 
 def _asked(
-    broker: Broker, request: MetadataRequest, asked: MetadataRequestTopic
+    broker: Broker, context: RequestContext, request: MetadataRequest, asked: MetadataRequestTopic
 ) -> MetadataResponseTopic:
     """One topic that was asked for by name or by id."""
     if asked.topic_id != ZERO_UUID:
+        if context.version < _FIRST_BY_ID:
+            return _refused(asked.name or "", ZERO_UUID, ErrorCode.INVALID_REQUEST)
         by_id = broker.topics.get_by_id(asked.topic_id)
         if by_id is None:
             return _refused(None, asked.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
