@@ -1,0 +1,1 @@
+"""Coordinators' state on disk: their records as the keys and values of internal topics."""
