@@ -4,20 +4,27 @@ Rules
 - A new dynamic member is told its id first (KIP-394) and joins with it; until it does it is
   pending, and a rebalance waits for it as long as its session lasts.
 - A static member that comes back under its instance id takes the place of its former self, which is
-  fenced (KIP-345); in a Stable group this costs no rebalance unless the protocol would change.
+  fenced (KIP-345); in a Stable group this costs no rebalance unless the protocol or the topics it
+  subscribes to would change.
 - A member that asks again without news gets the answer it lost; with news it starts a rebalance.
 """
 
 from anabranch.coordinator.group.classic_rebalance import (
+    complete_if_all_joined,
     join_answer,
     joined_members,
-    prepare,
     rebalance_or_complete,
 )
-from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicMember, ClassicState
+from anabranch.coordinator.group.classic_state import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+)
 from anabranch.coordinator.group.commands import JoinAnswer, JoinGroup, SyncAnswer
 from anabranch.coordinator.group.draft import Draft, session_timer
 from anabranch.coordinator.group.settings import GroupSettings
+from anabranch.coordinator.group.subscription import subscribed_topics
 from anabranch.coordinator.runtime.result import Result
 from anabranch.model.errors import ErrorCode
 
@@ -25,52 +32,64 @@ from anabranch.model.errors import ErrorCode
 def join_group(
     group: ClassicGroup | None, command: JoinGroup, settings: GroupSettings, now_ms: int
 ) -> Result:
-    error = _check(group, command, settings)
+    error = _check_request(group, command, settings)
     if error is not ErrorCode.NONE:
         return Result(response=JoinAnswer(error=error, member_id=command.member_id))
-    draft = Draft(group or ClassicGroup(group_id=command.group_id), now_ms)
+    draft = Draft(
+        group or ClassicGroup(group_id=command.group_id, state_timestamp_ms=now_ms), now_ms
+    )
+    if not _has_room(draft.group, command, settings.max_size):
+        return _turn_away(draft, command)
+    if not draft.group.supports(command.protocol_type, command.protocols):
+        return _refused(draft, command, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if group is None:
         draft.write()  # so that the group is known, empty, even if nobody ever gets that far
     if command.member_id == "":
         return _join_new(draft, command, settings)
     if command.member_id in draft.group.pending_members:
-        if command.group_instance_id is not None:
-            return _refused(draft, command, ErrorCode.UNKNOWN_MEMBER_ID)
-        draft.change(pending_members=draft.group.pending_members - {command.member_id})
-        return _add(draft, command, command.member_id, settings)
+        return _join_pending(draft, command, settings)
     return _join_known(draft, command, settings)
 
 
-def _check(group: ClassicGroup | None, command: JoinGroup, settings: GroupSettings) -> ErrorCode:
+def _check_request(
+    group: ClassicGroup | None, command: JoinGroup, settings: GroupSettings
+) -> ErrorCode:
     if not command.group_id:
         return ErrorCode.INVALID_GROUP_ID
     longest_ms = settings.max_session_timeout_ms
     if not settings.min_session_timeout_ms <= command.session_timeout_ms <= longest_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
-    if group is None:
-        if command.member_id:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        group = ClassicGroup(group_id=command.group_id)
-    if group.state is ClassicState.DEAD:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if not _has_room(group, command.member_id, settings.max_size):
-        return ErrorCode.GROUP_MAX_SIZE_REACHED
-    if not group.supports(command.protocol_type, command.protocols):
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group is None and command.member_id:
+        return ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.NONE
 
 
-def _has_room(group: ClassicGroup, member_id: str, max_size: int) -> bool:
+def _has_room(group: ClassicGroup, command: JoinGroup, max_size: int) -> bool:
     """Whether one more fits; while members rejoin, the first to come are the ones that stay."""
     if group.state is ClassicState.EMPTY:
-        return max_size > 0
-    member = group.members.get(member_id)
+        return True
+    member = group.members.get(command.member_id)
+    if not command.member_id and command.group_instance_id is not None:
+        # A static member that comes back takes no more room than it had (in Kafka a full group
+        # refuses it, and with it every restart).
+        member = group.static_member(command.group_instance_id)
     if group.state is ClassicState.PREPARING_REBALANCE:
         if member is not None and member.join_waiter is not None:
             return True
         waiting = sum(1 for m in group.members.values() if m.join_waiter is not None)
         return waiting < max_size
     return member is not None or len(group.members) < max_size
+
+
+def _turn_away(draft: Draft, command: JoinGroup) -> Result:
+    """The group is full: whoever was refused is no longer awaited either."""
+    if command.member_id in draft.group.members:
+        draft.drop_member(command.member_id)
+    elif command.member_id in draft.group.pending_members:
+        draft.drop_pending(command.member_id)
+    # Kafka lets the others wait until the rebalance timeout.
+    complete_if_all_joined(draft)
+    return draft.result(JoinAnswer(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
 
 
 def _refused(draft: Draft, command: JoinGroup, error: ErrorCode) -> Result:
@@ -94,6 +113,15 @@ def _join_new(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Resu
         draft.set_timer(timer, command.session_timeout_ms)
         return draft.result(JoinAnswer(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
     return _add(draft, command, member_id, settings)
+
+
+def _join_pending(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Result:
+    """A new member comes with the id it was told."""
+    if command.group_instance_id is not None:
+        # Static members are never pending: this id was told to somebody else.
+        return _refused(draft, command, ErrorCode.UNKNOWN_MEMBER_ID)
+    draft.change(pending_members=draft.group.pending_members - {command.member_id})
+    return _add(draft, command, command.member_id, settings)
 
 
 def _add(draft: Draft, command: JoinGroup, member_id: str, settings: GroupSettings) -> Result:
@@ -133,29 +161,32 @@ def _join_known(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Re
     if error is not ErrorCode.NONE:
         return _refused(draft, command, error)
     member = group.members[command.member_id]
-    has_news = member.protocols != command.protocols
-    if group.state is ClassicState.COMPLETING_REBALANCE and not has_news:
-        # It did not get the answer to its join; the generation is still the same.
+    if _asks_again(group, member, command):
         draft.restart_session(member)
         return draft.result(join_answer(draft, member))
-    if group.state is ClassicState.STABLE and not has_news and group.leader_id != member.member_id:
-        draft.restart_session(member)
-        return draft.result(join_answer(draft, member))
-    if group.state in (ClassicState.EMPTY, ClassicState.DEAD):
-        return _refused(draft, command, ErrorCode.UNKNOWN_MEMBER_ID)
     draft.put_member(_rejoined(draft, member, command))
     rebalance_or_complete(draft, settings)
     return draft.result()
 
 
+def _asks_again(group: ClassicGroup, member: ClassicMember, command: JoinGroup) -> bool:
+    """Whether it has no news and only lost the answer to its join in this generation."""
+    if member.protocols != command.protocols:
+        return False
+    if group.state is ClassicState.STABLE:
+        # A leader that rejoins may know of partitions that the group does not have yet.
+        return group.leader_id != member.member_id
+    return group.state is ClassicState.COMPLETING_REBALANCE
+
+
 def _rejoined(draft: Draft, member: ClassicMember, command: JoinGroup) -> ClassicMember:
     """A member whose JoinGroup now waits; an older one of its own is answered as superseded."""
-    if member.join_waiter is not None:
-        draft.wake(
-            member.join_waiter,
-            JoinAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id),
-        )
+    draft.wake(
+        member.join_waiter,
+        JoinAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id),
+    )
     return member.with_(
+        # Kafka keeps the first client id and host it saw, and describes a restarted process so.
         client_id=command.client_id,
         client_host=command.client_host,
         protocols=command.protocols,
@@ -174,7 +205,9 @@ def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -
         if static.member_id != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE
-    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+    if member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE
 
 
 # Static members that come back ------------------------------------------------------------------
@@ -200,6 +233,7 @@ def _replace_static(
         protocols=command.protocols,
         rebalance_timeout_ms=command.rebalance_timeout_ms,
         session_timeout_ms=command.session_timeout_ms,
+        is_new=False,  # or its session, which runs from here on, would end it behind the barrier
         join_waiter=command.waiter,
         sync_waiter=None,
     )
@@ -208,22 +242,33 @@ def _replace_static(
     if was_leader:
         draft.change(leader_id=member_id)
     draft.restart_session(member)
-    group = draft.group
-    if group.state is ClassicState.STABLE and group.select_protocol() == group.protocol_name:
+    if draft.group.state is ClassicState.STABLE and _keeps_assignment(draft.group, former, member):
         return _resume_static(draft, command, member, former_leader_id)
-    if group.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
-        # The leader may already have been given the former member id to assign to.
-        prepare(draft, settings)
-    else:
-        rebalance_or_complete(draft, settings)
+    # In CompletingRebalance too: the leader may already assign to the former member id.
+    rebalance_or_complete(draft, settings)
     return draft.result()
+
+
+def _keeps_assignment(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
+    """Whether the assignment of its former self still fits.
+
+    Kafka looks at the protocol alone, so that an instance restarted with other topics does not get
+    them until something else causes a rebalance (KAFKA-12759).
+    """
+    protocol = group.protocol_name
+    if group.select_protocol() != protocol:
+        return False
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return True
+    before = subscribed_topics(former.metadata(protocol))
+    return before == subscribed_topics(member.metadata(protocol))
 
 
 def _resume_static(
     draft: Draft, command: JoinGroup, member: ClassicMember, former_leader_id: str | None
 ) -> Result:
     """Nothing changes but the member id: persist it and answer with the current generation."""
-    member = member.with_(join_waiter=None, is_new=False)
+    member = member.with_(join_waiter=None)
     draft.put_member(member)
     draft.write()
     group = draft.group

@@ -7,23 +7,27 @@ Rules
   whenever somebody new came meanwhile, up to the longest rebalance timeout.
 - Completing begins a generation: every waiting JoinGroup is answered, and only the leader is told
   who the members are. Members that do not ask for their assignment in time are removed.
+- Whoever waits here is answered exactly once: also those who are removed, replaced or superseded by
+  a later request of their own (Kafka forgets some of them and leaves the client to its timeout).
 """
 
 from anabranch.coordinator.group.classic_state import ClassicMember, ClassicState
 from anabranch.coordinator.group.commands import JoinAnswer, JoinedMember, SyncAnswer
-from anabranch.coordinator.group.draft import Draft, join_timer, session_timer, sync_timer
+from anabranch.coordinator.group.draft import Draft, join_timer, sync_timer
 from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.model.errors import ErrorCode
 
-_CAN_REBALANCE = (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE, ClassicState.EMPTY)
+# A wait in which nobody can be answered is not cut into slices shorter than this, whatever timeout
+# the members ask for: with 0 the timer would fire without end.
+_MIN_FURTHER_WAIT_MS = 1_000
 
 
 def rebalance_or_complete(draft: Draft, settings: GroupSettings) -> None:
     """Membership changed: begin a rebalance, or see whether the one under way is complete."""
-    if draft.group.state in _CAN_REBALANCE:
-        prepare(draft, settings)
-    else:
+    if draft.group.state is ClassicState.PREPARING_REBALANCE:
         complete_if_all_joined(draft)
+    else:
+        prepare(draft, settings)
 
 
 def prepare(draft: Draft, settings: GroupSettings) -> None:
@@ -31,11 +35,13 @@ def prepare(draft: Draft, settings: GroupSettings) -> None:
     group = draft.group
     if group.state is ClassicState.COMPLETING_REBALANCE:
         fail_waiting_syncs(draft, ErrorCode.REBALANCE_IN_PROGRESS)
-    draft.cancel(sync_timer(group.group_id))
+    if group.pending_syncs:
+        draft.cancel(sync_timer(group.group_id))
     was_empty = group.state is ClassicState.EMPTY
     draft.change(
         previous_state=group.state,
         state=ClassicState.PREPARING_REBALANCE,
+        state_timestamp_ms=draft.now_ms,
         pending_syncs=frozenset(),
         has_new_member=False,
     )
@@ -69,7 +75,7 @@ def join_time_is_up(draft: Draft, settings: GroupSettings) -> None:
     is_initial = group.previous_state is ClassicState.EMPTY
     if is_initial and group.has_new_member and group.join_delay_left_ms > 0:
         delay_ms = min(settings.initial_rebalance_delay_ms, group.join_delay_left_ms)
-        left_ms = max(group.join_delay_left_ms - delay_ms, 0)
+        left_ms = group.join_delay_left_ms - delay_ms
         draft.change(has_new_member=False, join_delay_left_ms=left_ms)
         draft.set_timer(join_timer(group.group_id), delay_ms)
         return
@@ -83,8 +89,10 @@ def complete(draft: Draft) -> None:
         if member.join_waiter is None and member.group_instance_id is None:
             draft.drop_member(member.member_id)
     if draft.group.members and not _elect_joined_leader(draft):
-        # Only static members are left and none has rejoined: keep them and go on waiting.
-        draft.set_timer(join_timer(draft.group.group_id), draft.group.rebalance_timeout_ms)
+        # Only static members are left and none has rejoined: go on waiting until one does or
+        # their sessions are over.
+        delay_ms = max(draft.group.rebalance_timeout_ms, _MIN_FURTHER_WAIT_MS)
+        draft.set_timer(join_timer(draft.group.group_id), delay_ms)
         return
     _begin_generation(draft)
 
@@ -166,44 +174,43 @@ def fail_waiting_syncs(draft: Draft, error: ErrorCode) -> None:
     """The generation will get no assignment: tell those who wait for theirs."""
     members = {}
     for member in draft.group.members.values():
-        draft.wake(member.sync_waiter, SyncAnswer(error=error))
+        if member.sync_waiter is not None:
+            draft.wake(member.sync_waiter, SyncAnswer(error=error))
+            draft.restart_session(member)
         members[member.member_id] = member.with_(sync_waiter=None, assignment=b"")
     draft.change(members=members)
 
 
-def remove_members(draft: Draft, member_ids: list[str], settings: GroupSettings) -> None:
-    """Take members out of the group, refusing what they wait for, and rebalance."""
-    for member_id in member_ids:
-        member = draft.group.members[member_id]
-        draft.wake(
-            member.join_waiter, JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id)
-        )
-        draft.wake(member.sync_waiter, SyncAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID))
-        draft.drop_member(member_id)
-    if member_ids:
-        rebalance_or_complete(draft, settings)
+def remove_member(draft: Draft, member_id: str) -> None:
+    """Take a member out of the group, refusing what it waits for; whoever calls rebalances."""
+    member = draft.group.members[member_id]
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    draft.wake(member.join_waiter, JoinAnswer(error=unknown, member_id=""))
+    draft.wake(member.sync_waiter, SyncAnswer(error=unknown))
+    draft.drop_member(member_id)
 
 
 def sync_time_is_up(draft: Draft, settings: GroupSettings) -> None:
     """Members of this generation that never asked for their assignment are gone."""
-    group = draft.group
-    if group.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE):
-        remove_members(draft, sorted(group.pending_syncs), settings)
+    if not draft.group.pending_syncs:
+        return
+    for member_id in sorted(draft.group.pending_syncs):
+        remove_member(draft, member_id)
+    prepare(draft, settings)
 
 
 def session_is_over(draft: Draft, member_id: str, settings: GroupSettings) -> None:
     """A member was not heard from for its session timeout."""
     group = draft.group
     if member_id in group.pending_members:
-        draft.change(pending_members=group.pending_members - {member_id})
+        draft.drop_pending(member_id)
         complete_if_all_joined(draft)
         return
     member = group.members.get(member_id)
     if member is None:
         return
-    is_waiting = member.join_waiter is not None or member.sync_waiter is not None
-    if is_waiting and not member.is_new:
-        # It cannot send heartbeats while its request is parked here.
-        draft.set_timer(session_timer(group.group_id, member_id), member.session_timeout_ms)
+    if member.is_waiting and not member.is_new:
+        # It cannot send heartbeats while its request is parked here; its answer restarts its time.
         return
-    remove_members(draft, [member_id], settings)
+    remove_member(draft, member_id)
+    rebalance_or_complete(draft, settings)

@@ -5,7 +5,7 @@ States
     PreparingRebalance   waiting for the members to rejoin (the join barrier)
     CompletingRebalance  generation begun, waiting for the leader's assignment
     Stable               every member has its assignment
-    Dead                 about to be forgotten
+    Dead                 forgotten: no group is ever kept in it, describe shows what is not there so
 
 Transitions
     Empty -> PreparingRebalance                  a member joins
@@ -13,7 +13,7 @@ Transitions
     PreparingRebalance -> CompletingRebalance    all rejoined, or the rebalance timeout ran out
     PreparingRebalance -> Empty                  ... and nobody is left
     CompletingRebalance -> Stable                the leader sent the assignment
-    any -> Dead                                  the group is deleted
+    Empty -> Dead                                the group is deleted, or nothing of it is left
 
 What is durable (record type 2 in Kafka's journal): protocol type, generation, protocol, leader, and
 each member with its subscription and assignment, written when the group becomes Stable or Empty and
@@ -61,6 +61,11 @@ class ClassicMember:
     join_waiter: WaiterId | None = None
     sync_waiter: WaiterId | None = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request of it is parked: it cannot send heartbeats meanwhile."""
+        return self.join_waiter is not None or self.sync_waiter is not None
+
     def metadata(self, protocol: str | None) -> bytes:
         """The member's metadata for a protocol; nothing when it does not support it."""
         for name, metadata in self.protocols:
@@ -98,14 +103,9 @@ class ClassicGroup:
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     @property
-    def is_simple(self) -> bool:
-        """A group that only ever committed offsets, without members or a protocol."""
-        return self.protocol_type is None and not self.members and not self.pending_members
-
-    @property
     def rebalance_timeout_ms(self) -> int:
         """The longest that any member asks to be waited for."""
-        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+        return max((0, *(m.rebalance_timeout_ms for m in self.members.values())))
 
     @property
     def has_all_joined(self) -> bool:
@@ -122,14 +122,16 @@ class ClassicGroup:
     def common_protocols(self) -> list[str]:
         """The protocols that every member supports, in the leader's order of preference."""
         members = list(self.members.values())
-        if not members:
-            return []
         first = self.members.get(self.leader_id or "", members[0])
         shared = set.intersection(*({name for name, _ in m.protocols} for m in members))
         return [name for name, _ in first.protocols if name in shared]
 
     def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
-        """Whether a member with these protocols could take part."""
+        """Whether a member with these protocols could take part.
+
+        Its own former protocols count among those of the others, so somebody who is alone cannot
+        exchange them for something else entirely either, as in Kafka.
+        """
         if not self.members:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
@@ -151,7 +153,6 @@ class ClassicGroup:
 
 def without_soft_state(group: ClassicGroup) -> ClassicGroup:
     """The group as a restart would find it, if it was written now."""
-    is_stable = group.state is ClassicState.STABLE
     members = {
         member.member_id: member.with_(
             protocols=((group.protocol_name or "", member.metadata(group.protocol_name)),),
@@ -161,9 +162,8 @@ def without_soft_state(group: ClassicGroup) -> ClassicGroup:
         )
         for member in group.members.values()
     }
-    state = ClassicState.STABLE if is_stable and members else ClassicState.EMPTY
     return group.with_(
-        state=state,
+        state=ClassicState.STABLE if members else ClassicState.EMPTY,
         previous_state=ClassicState.EMPTY,
         members=members,
         pending_members=frozenset(),

@@ -1,7 +1,11 @@
 """SyncGroup, Heartbeat and LeaveGroup of classic groups."""
 
 from anabranch.coordinator.group.classic_join import check_member
-from anabranch.coordinator.group.classic_rebalance import complete_if_all_joined, remove_members
+from anabranch.coordinator.group.classic_rebalance import (
+    complete_if_all_joined,
+    rebalance_or_complete,
+    remove_member,
+)
 from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicMember, ClassicState
 from anabranch.coordinator.group.commands import (
     Heartbeat,
@@ -13,7 +17,7 @@ from anabranch.coordinator.group.commands import (
     SyncAnswer,
     SyncGroup,
 )
-from anabranch.coordinator.group.draft import Draft, session_timer, sync_timer
+from anabranch.coordinator.group.draft import Draft
 from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.runtime.result import Result
 from anabranch.model.errors import ErrorCode
@@ -32,45 +36,31 @@ def sync_group(group: ClassicGroup | None, command: SyncGroup, now_ms: int) -> R
         return Result(response=SyncAnswer(error=error))
     draft = Draft(group, now_ms)
     member = group.members[command.member_id]
-    _note_sync(draft, command.member_id)
+    draft.no_longer_awaits_sync(command.member_id)
     draft.restart_session(member)
     if group.state is ClassicState.STABLE:
         return draft.result(_sync_answer(draft.group, member))
-    if member.sync_waiter is not None:
-        # The client gave up on its earlier request and asks again.
-        draft.wake(member.sync_waiter, SyncAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS))
-    if group.leader_id != command.member_id:
-        draft.put_member(member.with_(sync_waiter=command.waiter))
-        return draft.result()
-    return _assign(draft, command)
+    if group.leader_id == command.member_id:
+        return _assign(draft, command)
+    # The client may have given up on an earlier request and ask again; that one is superseded.
+    draft.wake(member.sync_waiter, SyncAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS))
+    draft.put_member(member.with_(sync_waiter=command.waiter))
+    return draft.result()
 
 
 def _check_sync(group: ClassicGroup, command: SyncGroup) -> ErrorCode:
-    if group.state is ClassicState.DEAD:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    error = check_member(group, command.member_id, command.group_instance_id)
+    error = check_generation(
+        group, command.member_id, command.group_instance_id, command.generation_id
+    )
     if error is not ErrorCode.NONE:
         return error
-    if command.generation_id != group.generation_id:
-        return ErrorCode.ILLEGAL_GENERATION
     if command.protocol_type not in (None, group.protocol_type):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if command.protocol_name not in (None, group.protocol_name):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if group.state is ClassicState.EMPTY:
-        return ErrorCode.UNKNOWN_MEMBER_ID
     if group.state is ClassicState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
-
-
-def _note_sync(draft: Draft, member_id: str) -> None:
-    """One member less to wait for; the last one stops the clock."""
-    left = draft.group.pending_syncs - {member_id}
-    if left != draft.group.pending_syncs:
-        draft.change(pending_syncs=left)
-    if not left:
-        draft.cancel(sync_timer(draft.group.group_id))
 
 
 def _assign(draft: Draft, command: SyncGroup) -> Result:
@@ -116,8 +106,6 @@ def heartbeat(group: ClassicGroup | None, command: Heartbeat, now_ms: int) -> Re
     error = check_generation(
         group, command.member_id, command.group_instance_id, command.generation_id
     )
-    if error is ErrorCode.NONE and group.state is ClassicState.EMPTY:
-        error = ErrorCode.UNKNOWN_MEMBER_ID
     if error is not ErrorCode.NONE:
         return Result(response=HeartbeatAnswer(error=error))
     draft = Draft(group, now_ms)
@@ -131,8 +119,6 @@ def check_generation(
     group: ClassicGroup, member_id: str, instance_id: str | None, generation_id: int
 ) -> ErrorCode:
     """Whether a member of the present generation speaks."""
-    if group.state is ClassicState.DEAD:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = check_member(group, member_id, instance_id)
     if error is not ErrorCode.NONE:
         return error
@@ -150,47 +136,37 @@ def leave_group(
     """Members go, each with an answer of its own; one rebalance for all of them."""
     if not command.group_id:
         return Result(response=LeaveAnswer(error=ErrorCode.INVALID_GROUP_ID))
-    if group is None:
-        return Result(response=LeaveAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID))
-    if group.state is ClassicState.DEAD:
-        return Result(response=LeaveAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    draft = Draft(group, now_ms)
-    left: list[LeftMember] = []
-    gone: list[str] = []
-    for leaving in command.members:
-        error, member_id = _leave(draft, leaving, gone)
-        if error is ErrorCode.NONE and member_id is not None:
-            gone.append(member_id)
-        left.append(
-            LeftMember(
-                member_id=leaving.member_id,
-                group_instance_id=leaving.group_instance_id,
-                error=error,
-            )
+    draft = Draft(group or ClassicGroup(group_id=command.group_id), now_ms)
+    size = len(draft.group.members)
+    left = tuple(
+        LeftMember(
+            member_id=leaving.member_id,
+            group_instance_id=leaving.group_instance_id,
+            error=_leave(draft, leaving),
         )
-    remove_members(draft, gone, settings)
-    if not gone:
-        complete_if_all_joined(draft)  # a pending member may have been the last one awaited
-    return draft.result(LeaveAnswer(members=tuple(left)))
+        for leaving in command.members
+    )
+    if len(draft.group.members) < size:
+        rebalance_or_complete(draft, settings)
+    else:
+        # A pending member may have been the last one awaited. Where nobody is awaited, its going is
+        # no reason to rebalance (Kafka does so nevertheless).
+        complete_if_all_joined(draft)
+    return draft.result(LeaveAnswer(members=left))
 
 
-def _leave(draft: Draft, leaving: LeavingMember, gone: list[str]) -> tuple[ErrorCode, str | None]:
-    """Whether one may leave, and the member it is; pending ones are forgotten at once."""
+def _leave(draft: Draft, leaving: LeavingMember) -> ErrorCode:
     group = draft.group
-    instance_id = leaving.group_instance_id
-    if not leaving.member_id and instance_id is not None:
+    member_id = leaving.member_id
+    if member_id in group.pending_members:
+        draft.drop_pending(member_id)
+        return ErrorCode.NONE
+    if not member_id and leaving.group_instance_id is not None:
         # By instance id alone: how an administrator removes a static member.
-        static = group.static_member(instance_id)
-        if static is None or static.member_id in gone:
-            return ErrorCode.UNKNOWN_MEMBER_ID, None
-        return ErrorCode.NONE, static.member_id
-    if leaving.member_id in group.pending_members:
-        if instance_id is not None:
-            return ErrorCode.UNKNOWN_MEMBER_ID, None
-        draft.change(pending_members=group.pending_members - {leaving.member_id})
-        draft.cancel(session_timer(group.group_id, leaving.member_id))
-        return ErrorCode.NONE, None
-    if leaving.member_id in gone:
-        return ErrorCode.UNKNOWN_MEMBER_ID, None
-    error = check_member(group, leaving.member_id, instance_id)
-    return error, leaving.member_id if error is ErrorCode.NONE else None
+        static = group.static_member(leaving.group_instance_id)
+        if static is not None:
+            member_id = static.member_id
+    error = check_member(group, member_id, leaving.group_instance_id)
+    if error is ErrorCode.NONE:
+        remove_member(draft, member_id)
+    return error

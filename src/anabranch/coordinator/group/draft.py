@@ -56,11 +56,21 @@ class Draft:
         leader_id = self.group.leader_id
         if leader_id == member_id:
             leader_id = next(iter(members), None)
-        self.change(
-            members=members,
-            leader_id=leader_id,
-            pending_syncs=self.group.pending_syncs - {member_id},
-        )
+        self.change(members=members, leader_id=leader_id)
+        self.no_longer_awaits_sync(member_id)
+        self.cancel(session_timer(self.group.group_id, member_id))
+
+    def no_longer_awaits_sync(self, member_id: str) -> None:
+        """One member less whose SyncGroup is awaited; the last one stops the clock."""
+        if member_id not in self.group.pending_syncs:
+            return
+        self.change(pending_syncs=self.group.pending_syncs - {member_id})
+        if not self.group.pending_syncs:
+            self.cancel(sync_timer(self.group.group_id))
+
+    def drop_pending(self, member_id: str) -> None:
+        """Forget an id that was handed out and has not been joined with."""
+        self.change(pending_members=self.group.pending_members - {member_id})
         self.cancel(session_timer(self.group.group_id, member_id))
 
     # Effects --------------------------------------------------------------------------------------
@@ -77,7 +87,7 @@ class Draft:
         self._timers[key] = TimerChange(key, None)
 
     def restart_session(self, member: ClassicMember) -> None:
-        """The member was heard from, or may not speak while it waits: its time starts anew."""
+        """The member was heard from, or was just let speak again: its time starts anew."""
         self.set_timer(
             session_timer(self.group.group_id, member.member_id), member.session_timeout_ms
         )

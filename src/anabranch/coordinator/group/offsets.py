@@ -4,11 +4,13 @@ Rules
 - A commit is accepted from a member of the present generation, or from nobody in particular while
   the group has no members (an admin client, or a consumer that assigns itself its partitions).
 - While a generation waits for its assignment nothing can be committed: its members own nothing yet.
+- The empty group id is a group like any other here, for clients from before groups, as in Kafka.
 - An offset expires `offsets.retention.minutes` after its group became empty, or after its commit
   where the group has no protocol or a consuming group is not subscribed to the topic any more
   (KIP-211). An empty group without offsets is forgotten.
 """
 
+import dataclasses
 from collections.abc import Mapping
 
 from anabranch.coordinator.group.classic_state import (
@@ -24,6 +26,7 @@ from anabranch.coordinator.group.commands import (
     DeleteGroupAnswer,
     DeleteOffsets,
     DeleteOffsetsAnswer,
+    OffsetToCommit,
 )
 from anabranch.coordinator.group.draft import session_timer
 from anabranch.coordinator.group.records import GroupRecord, GroupWritten, OffsetCommitted
@@ -34,6 +37,24 @@ from anabranch.model.errors import ErrorCode
 
 # The committed offsets of one group, by (topic, partition).
 Offsets = Mapping[tuple[str, int], CommittedOffset]
+
+_NO_TOPIC_ID = bytes(16)
+_MAX_TIMESTAMP_MS = 2**63 - 1
+
+# Fetch ------------------------------------------------------------------------------------------
+
+
+def committed_offset(
+    offsets: Offsets, topic: str, topic_id: bytes, partition: int
+) -> CommittedOffset | None:
+    """What was committed; None also when it was for a former topic of that name."""
+    committed = offsets.get((topic, partition))
+    if committed is None:
+        return None
+    if committed.topic_id in (_NO_TOPIC_ID, topic_id) or topic_id == _NO_TOPIC_ID:
+        return committed
+    return None
+
 
 # Commit -----------------------------------------------------------------------------------------
 
@@ -47,26 +68,17 @@ def commit_offsets(
     records: list[GroupRecord] = []
     errors: list[ErrorCode] = []
     for asked in command.offsets:
-        metadata = asked.metadata or ""
-        if len(metadata.encode()) > settings.offset_metadata_max_bytes:
+        # Characters, whatever the setting's name says, as Kafka counts.
+        if asked.metadata is not None and len(asked.metadata) > settings.offset_metadata_max_bytes:
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
         errors.append(ErrorCode.NONE)
-        expires = now_ms + command.retention_ms if command.retention_ms >= 0 else -1
-        value = CommittedOffset(
-            offset=asked.offset,
-            leader_epoch=asked.leader_epoch,
-            metadata=metadata,
-            commit_timestamp_ms=now_ms,
-            expire_timestamp_ms=expires,
-            topic_id=asked.topic_id,
-        )
         records.append(
             OffsetCommitted(
                 group_id=command.group_id,
                 topic=asked.topic,
                 partition=asked.partition,
-                value=value,
+                value=_committed(asked, command.retention_ms, now_ms),
             )
         )
     return Result(
@@ -76,9 +88,26 @@ def commit_offsets(
     )
 
 
+def _committed(asked: OffsetToCommit, retention_ms: int, now_ms: int) -> CommittedOffset:
+    committed = CommittedOffset(
+        offset=asked.offset,
+        leader_epoch=asked.leader_epoch,
+        metadata=asked.metadata or "",
+        commit_timestamp_ms=now_ms,
+        topic_id=asked.topic_id,
+    )
+    if retention_ms < 0:
+        return committed
+    # The journal's record with a retention of its own has no room for leader epoch and topic id.
+    return dataclasses.replace(
+        committed,
+        leader_epoch=-1,
+        topic_id=_NO_TOPIC_ID,
+        expire_timestamp_ms=min(now_ms + retention_ms, _MAX_TIMESTAMP_MS),
+    )
+
+
 def _check_commit(group: ClassicGroup | None, command: CommitOffsets) -> ErrorCode:
-    if not command.group_id:
-        return ErrorCode.INVALID_GROUP_ID
     is_anonymous = command.generation_id < 0
     if group is None:
         if is_anonymous:
@@ -91,9 +120,11 @@ def _check_commit(group: ClassicGroup | None, command: CommitOffsets) -> ErrorCo
     error = check_generation(
         group, command.member_id, command.group_instance_id, command.generation_id
     )
-    if error is ErrorCode.NONE and group.state is ClassicState.COMPLETING_REBALANCE:
+    if error is not ErrorCode.NONE:
+        return error
+    if group.state is ClassicState.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
-    return error
+    return ErrorCode.NONE
 
 
 def _session_restarted(
@@ -112,10 +143,9 @@ def _session_restarted(
 
 def delete_offsets(group: ClassicGroup | None, offsets: Offsets, command: DeleteOffsets) -> Result:
     """Forget offsets of topics that nobody in the group is subscribed to."""
-    if group is None or group.state is ClassicState.DEAD:
-        return Result(response=DeleteOffsetsAnswer(error=ErrorCode.GROUP_ID_NOT_FOUND))
-    if group.state is not ClassicState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        return Result(response=DeleteOffsetsAnswer(error=ErrorCode.NON_EMPTY_GROUP))
+    error = _check_delete_offsets(group, command)
+    if group is None or error is not ErrorCode.NONE:
+        return Result(response=DeleteOffsetsAnswer(error=error))
     topics = group_topics(group)
     records: list[GroupRecord] = []
     errors: list[ErrorCode] = []
@@ -129,13 +159,40 @@ def delete_offsets(group: ClassicGroup | None, offsets: Offsets, command: Delete
     return Result(records=tuple(records), response=DeleteOffsetsAnswer(errors=tuple(errors)))
 
 
+def _check_delete_offsets(group: ClassicGroup | None, command: DeleteOffsets) -> ErrorCode:
+    if not command.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is not ClassicState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE
+
+
 def delete_group(group: ClassicGroup | None, offsets: Offsets) -> Result:
-    """Forget an empty group and everything it committed."""
-    if group is None or group.state is ClassicState.DEAD:
-        return Result(response=DeleteGroupAnswer(error=ErrorCode.GROUP_ID_NOT_FOUND))
-    if group.state is not ClassicState.EMPTY or group.pending_members:
-        return Result(response=DeleteGroupAnswer(error=ErrorCode.NON_EMPTY_GROUP))
-    return Result(records=_forget_group(group.group_id, offsets), response=DeleteGroupAnswer())
+    """Forget an empty group and everything it committed.
+
+    Ids that were handed out and not joined with yet go too; their clients join anew.
+    """
+    error = _check_delete_group(group)
+    if group is None or error is not ErrorCode.NONE:
+        return Result(response=DeleteGroupAnswer(error=error))
+    return Result(
+        records=_forget_group(group.group_id, offsets),
+        response=DeleteGroupAnswer(),
+        timers=tuple(
+            TimerChange(session_timer(group.group_id, member_id), None)
+            for member_id in sorted(group.pending_members)
+        ),
+    )
+
+
+def _check_delete_group(group: ClassicGroup | None) -> ErrorCode:
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is not ClassicState.EMPTY:
+        return ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE
 
 
 def _forget_group(group_id: str, offsets: Offsets) -> tuple[GroupRecord, ...]:
@@ -171,6 +228,7 @@ def expire_offsets(
         for (topic, partition), offset in offsets.items()
         if _is_expired(group, topic, offset, settings, now_ms)
     ]
+    # Kafka forgets a group also while somebody it gave an id to is about to join.
     is_unused = group.state is ClassicState.EMPTY and not group.pending_members
     if is_unused and len(expired) == len(offsets):
         return _forget_group(group.group_id, offsets)

@@ -13,13 +13,14 @@ from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.classic_join import join_group
 from anabranch.coordinator.group.classic_rebalance import (
     join_time_is_up,
+    prepare,
     session_is_over,
     sync_time_is_up,
 )
-from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicState
+from anabranch.coordinator.group.classic_state import ClassicGroup
 from anabranch.coordinator.group.classic_sync import heartbeat, leave_group, sync_group
 from anabranch.coordinator.group.commands import Command, CommittedOffset
-from anabranch.coordinator.group.draft import Draft, session_timer
+from anabranch.coordinator.group.draft import Draft
 from anabranch.coordinator.group.offsets import (
     commit_offsets,
     delete_group,
@@ -108,28 +109,34 @@ class GroupShard:
 
     def _timer_fired(self, key: TimerKey, now_ms: int) -> Result:
         assert isinstance(key, tuple)
-        group = self._groups.get(key[1])
+        kind, group_id, *rest = key
+        group = self._groups.get(group_id)
         if group is None:
             return Result()
         draft = Draft(group, now_ms)
-        match key:
-            case ("join", _):
-                join_time_is_up(draft, self.settings)
-            case ("sync", _):
-                sync_time_is_up(draft, self.settings)
-            case ("session", _, str(member_id)):
-                session_is_over(draft, member_id, self.settings)
+        if kind == "join":
+            join_time_is_up(draft, self.settings)
+        elif kind == "sync":
+            sync_time_is_up(draft, self.settings)
+        else:
+            session_is_over(draft, rest[0], self.settings)
         return draft.result()
 
     def _loaded(self, now_ms: int) -> Result:
         """Every member gets a whole session to be heard from again, as after a long pause."""
-        timers = []
+        records: list[GroupRecord] = []
+        timers: list[TimerChange] = []
         for group in self._groups.values():
-            if group.state is ClassicState.STABLE:
-                for member in group.members.values():
-                    key = session_timer(group.group_id, member.member_id)
-                    timers.append(TimerChange(key, now_ms + member.session_timeout_ms))
-        return Result(timers=tuple(timers))
+            draft = Draft(group, now_ms)
+            for member in group.members.values():
+                draft.restart_session(member)
+            if len(group.members) > self.settings.max_size:
+                # The limit was lowered: the first to rejoin are those that stay.
+                prepare(draft, self.settings)
+            result = draft.result()
+            records += result.records
+            timers += result.timers
+        return Result(records=tuple(records), timers=tuple(timers))
 
     # Changing -------------------------------------------------------------------------------------
 
