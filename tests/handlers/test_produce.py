@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from handler_calls import NOW_MS, Node, make_batch
 
+from anabranch.engine.log_directory import DirectoryError
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.compression import ZSTD
 from anabranch.wire.messages.produce import (
@@ -328,3 +329,5 @@ def test_a_sync_that_fails_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) 
 
     asyncio.run(body())
     assert produce(node, BATCH, acks=1) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+    with pytest.raises(DirectoryError, match="t-0 failed"):
+        node.close()
