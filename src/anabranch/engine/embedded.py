@@ -177,8 +177,8 @@ class EmbeddedEngine:
     def close(self, now_ms: int) -> None:
         """Close every log in order and mark the directories clean.
 
-        A directory where that did not work, for want of room for example, gets no mark, so that
-        the next start checks its logs; all others are closed all the same.
+        DirectoryError when a directory could not be, for want of room for example; everything is
+        closed then too, and the next start checks the logs of that directory.
         """
         unclean: dict[LogDirectory, str] = {}
         for log, directory in self._directory_of.items():
@@ -196,4 +196,7 @@ class EmbeddedEngine:
             except OSError as error:
                 unclean[directory] = str(error)
         for directory, reason in unclean.items():
-            logs.error("directory.unclean", directory=str(directory.path), reason=reason)
+            raise DirectoryError(
+                f"The log directory {directory.path} could not be closed in order: {reason}. "
+                "Its logs are checked at the next start."
+            )
