@@ -1,4 +1,4 @@
-"""A disk that is full: the partition says so, the broker lives, and it goes on when there is room."""
+"""A full disk: the partition says so, the broker lives, and goes on when there is room."""
 
 import threading
 from collections.abc import Iterator

@@ -22,6 +22,7 @@ def _serve(folder: Path, port: int = 0) -> subprocess.CompletedProcess[str]:
             "--override",
             f"listeners=PLAINTEXT://127.0.0.1:{port}",
         ],
+        check=False,
         capture_output=True,
         text=True,
         timeout=30,

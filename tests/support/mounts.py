@@ -1,4 +1,4 @@
-"""Small file systems for tests of full and read-only disks; needs root, else the test is skipped."""
+"""Small file systems, for tests of full and read-only disks; skips where that needs root."""
 
 import contextlib
 import subprocess

@@ -102,6 +102,10 @@ class RawClient:
             content += more
         return bytes(content)
 
+    def fileno(self) -> int:
+        """The socket, to ask whether something can be read."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         self._socket.close()
 
