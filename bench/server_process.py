@@ -125,6 +125,13 @@ class ServerProcess:
                 process.wait()
         return time.monotonic() - began
 
+    def kill(self) -> None:
+        """SIGKILL: the end without any warning."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
     def pause(self) -> None:
         """Freeze the process, so that it takes nothing from the one being measured."""
         os.kill(self.pid, signal.SIGSTOP)

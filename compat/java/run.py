@@ -2,7 +2,8 @@
 
     .venv/bin/python compat/java/run.py                  # against Anabranch of this checkout
     .venv/bin/python compat/java/run.py --apache-kafka   # the baseline: everything must pass
-    .venv/bin/python compat/java/run.py --bootstrap-server HOST:PORT [--log-dir DIR]
+    .venv/bin/python compat/java/run.py --client-version 3.9.1
+    .venv/bin/python compat/java/run.py --bootstrap-server HOST:PORT
 
 Needs Java 17 and Maven, which fetches the client and the tools on the first run; without them
 it says so and ends with code 0. Ends with 1 when a check failed that `allow.txt` does not name.
@@ -46,6 +47,21 @@ def build() -> str:
     return f"{HERE / 'target/classes'}{os.pathsep}{HERE / 'lib'}/*"
 
 
+def older_client(version: str) -> str:
+    """The class path with another version of the client alone, fetched when it is not there."""
+    lib = HERE / "target" / f"kafka-clients-{version}"
+    if not lib.exists():
+        pom = lib.with_suffix(".xml")
+        text = (HERE / "pom.xml").read_text()
+        first = text.index("    <dependency>", text.index("kafka-clients"))
+        last = text.index("    <!-- Kafka's poms")
+        pom.write_text((text[:first] + text[last:]).replace("${kafka.version}", version))
+        copy = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+        options = [f"-DoutputDirectory={lib}", "-f", str(pom)]
+        subprocess.run(["mvn", "-q", "-B", *copy, *options], cwd=HERE, check=True)
+    return f"{HERE / 'target/classes'}{os.pathsep}{lib}/*"
+
+
 def java_rows(classpath: str, bootstrap_servers: str, only: str) -> Iterator[Row]:
     """Run the Java program and turn its lines into rows as they come."""
     command = ["java", *JAVA_OPTIONS, "-cp", classpath, "anabranch.compat.Suite"]
@@ -85,10 +101,12 @@ def all_rows(target: Target, only: str, parts: list[str]) -> Iterator[Row]:
 def arguments_of(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--bootstrap-server", help="a broker that runs already")
-    parser.add_argument("--log-dir", type=Path, help="its log folder, for kafka-dump-log")
     parser.add_argument("--apache-kafka", action="store_true", help="start Apache Kafka instead")
     parser.add_argument("--only", default="", metavar="TEXT", help="only checks whose name has it")
     parser.add_argument("--part", choices=["client", "tools"], help="only this part")
+    parser.add_argument(
+        "--client-version", metavar="V", help="an older Java client, e.g. 3.9.1; no tools"
+    )
     return parser.parse_args(argv)
 
 
@@ -100,11 +118,13 @@ def main(argv: list[str] | None = None) -> int:
             return 0
     classpath = build()
     parts = [arguments.part] if arguments.part else ["client", "tools"]
+    if arguments.client_version:
+        classpath, parts = older_client(arguments.client_version), ["client"]
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminated_as_exit())
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="compat-java-")))
         server: ServerProcess | None = None
-        log_dir = arguments.log_dir
+        log_dir: Path | None = None
         if not arguments.bootstrap_server:
             log_dir = work / "data"
             start = apache_kafka if arguments.apache_kafka else anabranch
@@ -116,7 +136,7 @@ def main(argv: list[str] | None = None) -> int:
             classpath=classpath,
             work_dir=work,
             log_dir=log_dir,
-            stop=server.stop if server else None,
+            server=server,
         )
         code = report(all_rows(target, arguments.only, parts), HERE / "allow.txt")
         if code and server:

@@ -13,20 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import run_tool
+from tools import run_tool, start_program
+
+from server_process import ServerProcess
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The broker under test, and where it keeps its log when we may look."""
+    """The broker under test; `server` and `log_dir` are known when it was started here."""
 
     bootstrap_servers: str
     classpath: str
     work_dir: Path
     log_dir: Path | None
-    stop: Callable[[], float] | None
+    server: ServerProcess | None
 
     def run(self, tool: str, *arguments: str, stdin: str = "", code: int | None = 0) -> str:
         """A tool that takes --bootstrap-server."""
@@ -254,6 +256,36 @@ def describe_producers(target: Target) -> None:
     assert row[1] == "0" and row[3] == "1", output
 
 
+def end_to_end_latency(target: Target) -> None:
+    """kafka-e2e-latency sends records one by one and waits for each in a consumer."""
+    topic = target.new_topic("latency")
+    amount = ("--num-records", "300", "--producer-acks", "all", "--record-size", "100")
+    output = target.run("kafka-e2e-latency", "--topic", topic, *amount)
+    assert re.search(r"Avg latency: [\d.]+ ms", output), output
+
+
+def restarts(how: str) -> Callable[[Target], None]:
+    """An idempotent Java producer keeps going over two restarts, and nothing is lost or double."""
+
+    def check(target: Target) -> None:
+        server = target.server
+        if server is None:
+            raise LookupError("needs a broker started here: it is restarted")
+        arguments = (target.bootstrap_servers, "12")
+        with start_program(target.classpath, "anabranch.compat.RestartLoad", *arguments) as load:
+            assert load.stdout is not None
+            line = load.stdout.readline()
+            assert line == "STARTED\n", line
+            for _ in range(2):
+                server.kill() if how == "SIGKILL" else server.stop()
+                server.start()
+                time.sleep(2)
+            output = load.communicate(timeout=180)[0]
+        assert output.startswith("VERIFIED "), output[-1500:]
+
+    return check
+
+
 def features(target: Target) -> None:
     """kafka-features describes the broker's features."""
     target.run("kafka-features", "describe")
@@ -264,14 +296,14 @@ def dump_log(target: Target) -> None:
 
     This is the last check, because it stops the broker.
     """
-    if target.log_dir is None or target.stop is None:
+    if target.log_dir is None or target.server is None:
         raise LookupError("needs a broker started here: its log folder is read after a stop")
     rolled = target.new_topic("rolled", 1, "segment.bytes=1048576", "index.interval.bytes=1024")
     target.perf(rolled, 5_000, 700, "acks=all", "batch.size=5000")
     mixed = target.new_topic("mixed")
     for codec in CODECS:
         target.produce(mixed, f"in {codec}\nagain\n", "--compression-codec", codec)
-    target.stop()
+    target.server.stop()
     folder = target.log_dir / f"{rolled}-0"
     suffixes = {path.suffix for path in folder.iterdir()}
     assert {".log", ".index", ".timeindex", ".snapshot"} <= suffixes, sorted(folder.iterdir())
@@ -335,5 +367,8 @@ TOOL_CHECKS: dict[str, Callable[[Target], None]] = {
     "kafka-log-dirs": log_dirs,
     "kafka-transactions describe-producers": describe_producers,
     "kafka-features describe": features,
+    "kafka-e2e-latency": end_to_end_latency,
+    "producer over two clean restarts": restarts("SIGTERM"),
+    "producer over two kill -9": restarts("SIGKILL"),
     "kafka-dump-log of .log, .index, .timeindex and .snapshot": dump_log,
 }

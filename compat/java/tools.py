@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from report import CommandFailure
@@ -23,6 +25,7 @@ CLASSES = {
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
@@ -51,3 +54,24 @@ def run_tool(
             f"{tool} {' '.join(arguments)} ended with {result.returncode}: {output[-1500:]}"
         )
     return output
+
+
+@contextlib.contextmanager
+def start_program(
+    classpath: str, main_class: str, *arguments: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A Java program that runs beside us; it is ended with the block."""
+    process = subprocess.Popen(
+        ["java", *JAVA_OPTIONS, "-cp", classpath, main_class, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

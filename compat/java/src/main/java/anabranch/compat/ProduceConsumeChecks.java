@@ -44,6 +44,7 @@ final class ProduceConsumeChecks {
     suite.check("isolation.level=read_committed on plain records", this::readCommitted);
     suite.check("LogAppendTime topics stamp records", this::logAppendTime);
     suite.check("incremental fetch session over changing assignments", this::changingAssignments);
+    suite.check("group.protocol=consumer with manual assignment", this::newConsumer);
     suite.check("consumer.partitionsFor and listTopics", this::consumerMetadata);
   }
 
@@ -246,6 +247,20 @@ final class ProduceConsumeChecks {
         consumer.seekToBeginning(chosen);
         Broker.take(consumer, 5 * chosen.size());
       }
+    }
+  }
+
+  private void newConsumer() throws Exception {
+    TopicPartition tp = broker.partition("new-consumer");
+    broker.fill(tp, 1_000);
+    Map<String, Object> settings = Map.of("group.protocol", "consumer");
+    try (Consumer<byte[], byte[]> consumer = broker.consumer(settings)) {
+      consumer.assign(List.of(tp));
+      consumer.seekToBeginning(List.of(tp));
+      Broker.take(consumer, 1_000);
+      consumer.seek(tp, 900);
+      Expect.equal("900", text(Broker.take(consumer, 100).get(0).value()), "value after a seek");
+      Expect.equal(1_000L, consumer.endOffsets(List.of(tp)).get(tp), "end offset");
     }
   }
 

@@ -8,8 +8,10 @@ import java.util.List;
 /**
  * Runs every check of this program against one broker and prints a line for each.
  *
- * <p>A line is {@code PASS|FAIL <tab> name <tab> milliseconds <tab> detail}; run.py reads them. The
- * exit code is 1 when a check failed, and 2 for wrong arguments.
+ * <p>A line is {@code PASS|FAIL|SKIP}, name, milliseconds and detail with tabs; run.py reads them.
+ * The program is compiled for the newest client but also runs with older ones; a check that needs
+ * what they do not have is skipped. The exit code is 1 when a check failed, and 2 for wrong
+ * arguments.
  */
 public final class Suite {
   /** What a check does; any exception or error means that it failed. */
@@ -25,6 +27,19 @@ public final class Suite {
     checks.add(new Check(name, body));
   }
 
+  /** Adds a class of checks, or one check that tells why an older client cannot load it. */
+  private void add(String group, Body checks) throws Exception {
+    try {
+      checks.run();
+    } catch (LinkageError problem) {
+      check(
+          "all checks of " + group,
+          () -> {
+            throw problem;
+          });
+    }
+  }
+
   private int run(String only) {
     int failed = 0;
     for (Check check : checks) {
@@ -32,15 +47,19 @@ public final class Suite {
         continue;
       }
       long began = System.nanoTime();
+      String verdict = "PASS";
       String detail = "";
       try {
         check.body().run();
+      } catch (LinkageError problem) {
+        verdict = "SKIP";
+        detail = "this version of the client lacks " + problem.getMessage();
       } catch (Throwable problem) {
         failed++;
+        verdict = "FAIL";
         detail = describe(problem);
       }
       long milliseconds = (System.nanoTime() - began) / 1_000_000;
-      String verdict = detail.isEmpty() ? "PASS" : "FAIL";
       System.out.println(String.join("\t", verdict, check.name(), "" + milliseconds, detail));
       System.out.flush();
     }
@@ -61,7 +80,7 @@ public final class Suite {
     return (problem + place).replaceAll("\\s+", " ");
   }
 
-  public static void main(String[] arguments) {
+  public static void main(String[] arguments) throws Exception {
     if (arguments.length < 1) {
       System.err.println("usage: Suite HOST:PORT [ONLY-NAMES-WITH]");
       System.exit(2);
@@ -69,12 +88,12 @@ public final class Suite {
     int code;
     try (Broker broker = new Broker(arguments[0])) {
       Suite suite = new Suite();
-      new ProduceConsumeChecks(broker).addTo(suite);
-      new ProducerChecks(broker).addTo(suite);
-      new OffsetChecks(broker).addTo(suite);
-      new TopicAdminChecks(broker).addTo(suite);
-      new ClusterAdminChecks(broker).addTo(suite);
-      new ConfigAdminChecks(broker).addTo(suite);
+      suite.add("produce and consume", () -> new ProduceConsumeChecks(broker).addTo(suite));
+      suite.add("producers", () -> new ProducerChecks(broker).addTo(suite));
+      suite.add("offsets", () -> new OffsetChecks(broker).addTo(suite));
+      suite.add("topics", () -> new TopicAdminChecks(broker).addTo(suite));
+      suite.add("cluster", () -> new ClusterAdminChecks(broker).addTo(suite));
+      suite.add("configs", () -> new ConfigAdminChecks(broker).addTo(suite));
       code = suite.run(arguments.length > 1 ? arguments[1] : "");
     }
     System.exit(code);
