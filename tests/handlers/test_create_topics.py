@@ -93,6 +93,13 @@ def test_validate_only_makes_nothing(node: Node) -> None:
     assert node.broker.engine.logs == {}
 
 
+def test_validate_only_refuses_what_creation_refuses(node: Node) -> None:
+    """A check of a name that is taken says so."""
+    create(node, asking("there"))
+    (result,) = create(node, asking("there"), validate_only=True)
+    assert result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
 @pytest.mark.parametrize(
     ("topic", "code", "message"),
     [
