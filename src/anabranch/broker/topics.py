@@ -123,7 +123,7 @@ class Topics:
             self._engine.store.create_topics([stored])
             try:
                 self._engine.create_logs(stored, range(partitions), config, now_ms)
-            except OSError:
+            except BaseException:
                 # Half a topic is worse than none: a restart would complete it.
                 self._engine.store.delete_topic(topic_id)
                 raise
@@ -137,10 +137,14 @@ class Topics:
         stored = StoredTopic(topic.name, topic.topic_id, partitions, topic.configs)
         new = range(len(topic.partitions), partitions)
         with storage_errors(f"Topic '{topic.name}' could not be extended"):
-            self._engine.create_logs(
+            made = self._engine.create_logs(
                 stored, new, self._log_settings_of(topic.configs).config, now_ms
             )
-            self._engine.store.set_partitions(topic.topic_id, partitions)
+            try:
+                self._engine.store.set_partitions(topic.topic_id, partitions)
+            except STORE_ERRORS:
+                self._engine.discard_logs(made)
+                raise
         self._add_partitions(topic, partitions)
 
     def set_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:

@@ -6,11 +6,12 @@ crash in between the store is right: missing folders are made at start, and fold
 does not know are set aside as `<name>-stray`, never deleted.
 """
 
+import contextlib
 import os
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from anabranch.engine.log_directory import DirectoryError, LogDirectory
@@ -18,6 +19,7 @@ from anabranch.engine.metadata_store import FILE_NAME, MetadataStore, StoredTopi
 from anabranch.log.checkpoints import read_topic_id
 from anabranch.log.log_config import LogConfig
 from anabranch.log.partition_log import PartitionLog, remove_folder
+from anabranch.model.errors import KafkaError
 from anabranch.model.topics import format_topic_id
 from anabranch.observe import logs
 
@@ -32,13 +34,17 @@ class EmbeddedEngine:
 
     def __init__(self, log_dirs: list[Path], *, cluster_id: str | None = None) -> None:
         self.directories: list[LogDirectory] = []
+        store: MetadataStore | None = None
         try:
             for path in log_dirs:
                 self.directories.append(LogDirectory(path))
-            self.store = MetadataStore(log_dirs[0])
-            self.leader_epoch = self.store.count_start()
+            _check_metadata_is_first(log_dirs)
+            self.store = store = MetadataStore(log_dirs[0])
             self.cluster_id = self._settle_cluster_id(cluster_id)
+            self.leader_epoch = self.store.count_start()
         except BaseException as error:
+            if store is not None:
+                store.close()
             for directory in self.directories:
                 directory.close(clean=directory.was_clean)
             if isinstance(error, sqlite3.Error):
@@ -71,7 +77,14 @@ class EmbeddedEngine:
         for topic in topics:
             config = config_of(topic)
             for partition in range(topic.partitions):
-                self._open_log(topic, partition, config, found, now_ms)
+                # Checkpoints speak only of a folder that is there: a new one starts at 0.
+                directory = found.get((topic.name, partition))
+                if directory is None:
+                    self._open_log(topic, partition, config, self._emptiest_directory(), now_ms)
+                else:
+                    self._open_log(
+                        topic, partition, config, directory, now_ms, with_checkpoints=True
+                    )
         return topics
 
     def _scan(self, known: dict[bytes, StoredTopic]) -> dict[tuple[str, int], LogDirectory]:
@@ -88,12 +101,15 @@ class EmbeddedEngine:
                 topic_id = read_topic_id(folder)
                 topic = known.get(topic_id) if topic_id is not None else None
                 is_ours = topic is not None and topic.name == name
-                if is_ours or topic_id is None:
-                    found[name, int(number)] = directory
+                if not is_ours and topic_id is not None:
+                    _set_aside(folder)
+                elif (name, int(number)) in found:
+                    raise DirectoryError(
+                        f"{folder.name} is in {found[name, int(number)].path} and in "
+                        f"{directory.path}. Move the one that is not wanted out of log.dirs."
+                    )
                 else:
-                    aside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}{STRAY_SUFFIX}")
-                    os.rename(folder, aside)
-                    logs.warning("log.stray", folder=folder.name, moved_to=aside.name)
+                    found[name, int(number)] = directory
         return found
 
     def _open_log(
@@ -101,16 +117,14 @@ class EmbeddedEngine:
         topic: StoredTopic,
         partition: int,
         config: LogConfig,
-        found: dict[tuple[str, int], LogDirectory],
+        directory: LogDirectory,
         now_ms: int,
+        *,
+        with_checkpoints: bool = False,
     ) -> PartitionLog:
         key = (topic.name, partition)
-        # Checkpoints speak only of a folder that is there: a new one of the same name starts at 0.
-        directory = found.get(key)
-        recovery_point = directory.recovery_points.get(key, 0) if directory else 0
-        log_start_offset = directory.log_start_offsets.get(key, 0) if directory else 0
-        if directory is None:
-            directory = self._emptiest_directory()
+        recovery_point = directory.recovery_points.get(key, 0) if with_checkpoints else 0
+        log_start_offset = directory.log_start_offsets.get(key, 0) if with_checkpoints else 0
         log = PartitionLog.open(
             directory.path / f"{topic.name}-{partition}",
             topic=topic.name,
@@ -142,15 +156,28 @@ class EmbeddedEngine:
     ) -> list[PartitionLog]:
         """Make the folders of new partitions; all of them, or none when the disk refuses."""
         made: list[PartitionLog] = []
-        try:
-            for partition in partitions:
-                made.append(self._open_log(topic, partition, config, {}, now_ms))
-        except OSError:
-            for log in made:
-                self.remove_log(log)
-                remove_folder(log.delete())
-            raise
+        for partition in partitions:
+            directory = self._emptiest_directory()
+            folder = directory.path / f"{topic.name}-{partition}"
+            try:
+                if folder.exists():
+                    # The store did not know this partition, so what lies there is something else.
+                    _set_aside(folder)
+                made.append(self._open_log(topic, partition, config, directory, now_ms))
+            except BaseException:
+                self.discard_logs(made)
+                remove_folder(folder)  # of the one that did not come to be
+                raise
         return made
+
+    def discard_logs(self, logs: Iterable[PartitionLog]) -> None:
+        """Undo `create_logs`, as far as the disk lets it."""
+        for log in logs:
+            self.remove_log(log)
+            folder = log.folder
+            with contextlib.suppress(KafkaError):
+                folder = log.delete()
+            remove_folder(folder)
 
     def remove_log(self, log: PartitionLog) -> LogDirectory:
         """Forget a log; its files are the caller's to delete."""
@@ -200,3 +227,26 @@ class EmbeddedEngine:
                 f"The log directory {directory.path} could not be closed in order: {reason}. "
                 "Its logs are checked at the next start."
             )
+
+
+def _check_metadata_is_first(log_dirs: list[Path]) -> None:
+    """Refuse to begin a new cluster where the metadata of an old one lies in another directory.
+
+    Without it, all topics would be gone and all their folders strays, because somebody changed
+    the order of `log.dirs`.
+    """
+    if (log_dirs[0] / FILE_NAME).exists():
+        return
+    for path in log_dirs[1:]:
+        if (path / FILE_NAME).exists():
+            raise DirectoryError(
+                f"The metadata of these log directories is in {path}, not in {log_dirs[0]}. "
+                f"Name {path} first in log.dirs."
+            )
+
+
+def _set_aside(folder: Path) -> None:
+    """Rename a folder that the store does not know; nothing is deleted that may be wanted."""
+    aside = folder.with_name(f"{folder.name[:200]}.{uuid.uuid4().hex}{STRAY_SUFFIX}")
+    os.rename(folder, aside)
+    logs.warning("log.stray", folder=folder.name, moved_to=aside.name)
