@@ -1,0 +1,72 @@
+"""Entries of a journal as record batches."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.engine.journal.batch import Entry, build_entries, iter_entries
+from anabranch.engine.journal.errors import JournalError
+from anabranch.wire.record_batch import (
+    CONTROL_FLAG,
+    HEADER_SIZE,
+    Record,
+    build_batch,
+    check_batch,
+    crc_ok,
+    iter_records,
+)
+
+ENTRIES = st.lists(
+    st.tuples(st.binary(max_size=80), st.none() | st.binary(max_size=80)), min_size=1, max_size=5
+)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None, database=None)
+@given(ENTRIES)
+def test_entries_come_back(entries: list[Entry]) -> None:
+    """What was put into a batch is read from it in order, from a batch that a log accepts."""
+    batch = build_entries(entries, timestamp_ms=5)
+    assert list(iter_entries(batch)) == entries
+    assert check_batch(memoryview(batch)).records_count == len(entries)
+
+
+def test_batch_has_its_place_and_time() -> None:
+    """Offsets rise from the base, and every record has the time of the decision."""
+    batch = build_entries(
+        [(b"a", b"1"), (b"b", None)], timestamp_ms=77, base_offset=10, leader_epoch=3
+    )
+    header = check_batch(memoryview(batch))
+    assert (header.base_offset, header.last_offset, header.partition_leader_epoch) == (10, 11, 3)
+    assert header.max_timestamp == 77
+    assert [(r.offset, r.timestamp) for r in iter_records(batch)] == [(10, 77), (11, 77)]
+
+
+def test_control_batches_have_no_entries() -> None:
+    """The marker of a transaction is not a record of any group."""
+    marker = [Record(0, 1, bytes(4), bytes(6))]
+    assert list(iter_entries(build_batch(marker, base_offset=0, attributes=CONTROL_FLAG))) == []
+
+
+def test_record_without_key_is_refused() -> None:
+    """A journal is kept by key: a record without one is not the coordinator's."""
+    batch = build_batch([Record(4, 1, b"k", b"v"), Record(5, 1, None, b"v")], base_offset=4)
+    entries = iter_entries(batch)
+    assert next(entries) == (b"k", b"v")
+    with pytest.raises(JournalError, match="offset 5"):
+        next(entries)
+
+
+def test_damage_is_a_journal_error() -> None:
+    """Whatever happened to a batch, reading it ends in entries or a JournalError."""
+    batch = build_entries([(b"key", b"value"), (b"other", None)], timestamp_ms=1)
+    for size in range(len(batch)):
+        with pytest.raises(JournalError):
+            list(iter_entries(batch[:size]))
+    for position in range(HEADER_SIZE, len(batch)):
+        damaged = bytearray(batch)
+        damaged[position] ^= 0xFF
+        assert not crc_ok(damaged, 0, len(damaged))
+        try:
+            list(iter_entries(damaged))
+        except JournalError as error:
+            assert str(error)
