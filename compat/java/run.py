@@ -29,7 +29,7 @@ from tools import JAVA_OPTIONS  # noqa: E402
 
 from apache_kafka import apache_kafka  # noqa: E402
 from report import Row, report, rows_of  # noqa: E402
-from server_process import ServerProcess, anabranch, terminated_as_exit  # noqa: E402
+from server_process import ServerError, ServerProcess, anabranch, terminated_as_exit  # noqa: E402
 
 SUITE_TIMEOUT_SECONDS = 600
 
@@ -145,4 +145,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except ServerError as problem:
+        sys.exit(f"compat/java: {problem}")

@@ -26,7 +26,7 @@ sys.path[:0] = [str(HERE.parent.parent / "bench"), str(HERE.parent)]
 
 from apache_kafka import apache_kafka  # noqa: E402 - the path is set just above
 from report import CommandFailure, report, rows_of  # noqa: E402
-from server_process import anabranch, terminated_as_exit  # noqa: E402
+from server_process import ServerError, anabranch, terminated_as_exit  # noqa: E402
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 TIMEOUT_SECONDS = 40
@@ -230,4 +230,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except ServerError as problem:
+        sys.exit(f"compat/kcat: {problem}")
