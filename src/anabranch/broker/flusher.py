@@ -47,8 +47,7 @@ class Flusher:
             logs.error("log.flush.failed", log=log.folder.name, reason=error.message)
             job = None
         if job is None:
-            for waiter in waiters:
-                waiter(log.failed is None and log.unflushed_messages <= 0)
+            _tell(waiters, log.failed is None and log.unflushed_messages <= 0)
             return
         self._running[log] = waiters
         loop = asyncio.get_running_loop()
@@ -60,10 +59,18 @@ class Flusher:
         log.end_flush(job, error)
         if error is not None:
             logs.error("log.flush.failed", log=log.folder.name, reason=str(error))
-        for waiter in self._running.pop(log):
-            waiter(error is None)
+        _tell(self._running.pop(log), error is None)
         if log in self._waiting:
             self._begin(log)
 
     def close(self) -> None:
         self._executor.shutdown(wait=True)
+
+
+def _tell(waiters: list[Waiter], is_safe: bool) -> None:
+    """Tell everybody, even if one of them breaks."""
+    for waiter in waiters:
+        try:
+            waiter(is_safe)
+        except Exception as error:
+            logs.error("log.flush.waiter.failed", error=repr(error))

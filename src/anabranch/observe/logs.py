@@ -53,8 +53,10 @@ class _JsonFormatter(logging.Formatter):
 
 
 def _plain(value: Any) -> str:
+    """A value as one word; quoted where it has spaces, or what a terminal would act upon."""
     text = str(value)
-    return json.dumps(text) if " " in text or not text else text
+    is_word = text.isprintable() and text and not set(text) & {" ", '"', "="}
+    return text if is_word else json.dumps(text)
 
 
 def set_up_logging(stream: TextIO | None = None, level: int = logging.INFO) -> None:
