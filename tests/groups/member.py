@@ -4,9 +4,10 @@
 
 CLIENT is confluent, kafka-python or aiokafka. Options: instance (static membership), strategy (an
 assignor's name), session_ms, heartbeat_ms, pause_at (confluent: stop the process, as SIGSTOP would,
-between processing that many records and the commit of the last). Every record is "processed" (told) and then committed at
-once, synchronously, so that the committed offset never runs ahead of what was told. SIGTERM closes
-the consumer in order.
+between processing that many records and the commit of the last).
+
+Every record is "processed" (told) and then committed at once, synchronously, so that the committed
+offset never runs ahead of what was told. SIGTERM closes the consumer in order.
 """
 
 import asyncio
