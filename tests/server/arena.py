@@ -4,7 +4,8 @@ import asyncio
 import dataclasses
 import os
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,15 +31,22 @@ _TOPIC_CONFIGS = {
 }
 assert set(_TOPIC_CONFIGS) == set(TOPICS)
 _TOPICS_MAX = 20
+_SECONDS = int(os.environ.get("ANABRANCH_FUZZ_SECONDS", "0"))
+_FUZZ_TESTS = 4
 _SEGMENT_BYTES = 1000
 
 
 def fuzzing(examples: int) -> settings:
-    """So many examples, the same each time; ANABRANCH_FUZZ=50 tries 50 times as many, new ones."""
-    factor = int(os.environ.get("ANABRANCH_FUZZ", "0"))
-    if not factor:
-        return settings(max_examples=examples)
-    return settings(max_examples=examples * factor, derandomize=False, print_blob=True)
+    """So many examples, the same each time; new ones each time when there are seconds to spend."""
+    return settings(max_examples=examples, derandomize=not _SECONDS, print_blob=True)
+
+
+def attack(test: Callable[[], None]) -> None:
+    """Run a Hypothesis test once, or for its share of ANABRANCH_FUZZ_SECONDS."""
+    end_s = time.monotonic() + _SECONDS / _FUZZ_TESTS
+    test()
+    while time.monotonic() < end_s:
+        test()
 
 
 class Arena:
