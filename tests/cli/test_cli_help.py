@@ -65,7 +65,8 @@ def test_examples_are_valid(line: str, tmp_path: Path, monkeypatch: pytest.Monke
     calls = 0
     while "anabranch" in words:
         del words[: words.index("anabranch") + 1]
-        arguments = words[: words.index("|")] if "|" in words else words
+        ends = [index for index, word in enumerate(words) if word in ("|", ">")]
+        arguments = words[: ends[0]] if ends else words
         command: click.Command = root
         context = click.Context(root)
         while isinstance(command, click.Group):

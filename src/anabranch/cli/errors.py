@@ -15,6 +15,7 @@ class CliError(Exception):
 
     def __init__(self, what: str, why: str, next_step: str) -> None:
         super().__init__(f"{what} - {why} - {next_step}")
+        self.why = why
 
 
 class CommandFailedError(Exception):
@@ -35,6 +36,12 @@ _NEXT_STEPS: Final = {
     "CLUSTER_AUTHORIZATION_FAILED": "use credentials that may do this (--command-config)",
     "KAFKA_STORAGE_ERROR": "look at the broker's log and its disk",
     "OFFSET_OUT_OF_RANGE": "use --from earliest",
+    "GROUP_AUTHORIZATION_FAILED": "use credentials that may do this (--command-config)",
+    "GROUP_ID_NOT_FOUND": "see `anabranch groups list`",
+    "NON_EMPTY_GROUP": "stop the members, see `anabranch groups describe GROUP --members`",
+    "GROUP_SUBSCRIBED_TO_TOPIC": "stop the members that are subscribed to it",
+    "COORDINATOR_NOT_AVAILABLE": "try again, the broker may be starting",
+    "COORDINATOR_LOAD_IN_PROGRESS": "try again, the broker may be starting",
     "_TIMED_OUT": "raise --timeout, or look at the broker's log",
     "_MSG_TIMED_OUT": "raise --timeout, or look at the broker's log",
     "_UNKNOWN_TOPIC": "create it with `anabranch topics create`",

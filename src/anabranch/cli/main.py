@@ -40,6 +40,10 @@ COMMANDS: Final = {
     ),
     "produce": LazyCommand("anabranch.cli.records.produce:produce", "Send records to a topic."),
     "consume": LazyCommand("anabranch.cli.records.consume:consume", "Read records from a topic."),
+    "groups": LazyCommand(
+        "anabranch.cli.groups.commands:groups",
+        "List consumer groups, see their lag, move their offsets.",
+    ),
     "log": LazyCommand("anabranch.cli.log.dump:log", "Look into log files without a broker."),
 }
 

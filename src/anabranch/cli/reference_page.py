@@ -100,6 +100,43 @@ _JSON_FIELDS = (
             " `value_encoding`)"
         ),
     ),
+    ("groups list", "list", "`group`, `type`, `protocol`, `state`"),
+    (
+        "groups describe",
+        "list",
+        (
+            "`group`, `type`, `state`, `assignor`, `coordinator` (`id`, `host`, `port`), `members`"
+            " (list of `consumer_id`, `group_instance_id`, `host`, `client_id`, `assignment`, which"
+            " is a list of `topic`, `partitions`); without `--members` and `--state`"
+            " also `total_lag`, `partitions` (list of `topic`, `partition`, `current_offset`,"
+            " `leader_epoch`, `log_start_offset`, `log_end_offset`, `lag`, `consumer_id`, `host`,"
+            " `client_id`)"
+        ),
+    ),
+    (
+        "groups reset",
+        "list",
+        (
+            "`group`, `topic`, `partition`, `before`, `after`, `lag`, `status` (`reset`, `valid`,"
+            " `failed`), `error`"
+        ),
+    ),
+    (
+        "groups delete",
+        "list",
+        (
+            "`group`, `state`, `members`, `offsets` (how many), `status` (`deleted`, `kept`,"
+            " `failed`), `error`"
+        ),
+    ),
+    (
+        "groups delete-offsets",
+        "list",
+        (
+            "`group`, `topic`, `partition`, `offset`, `status` (`deleted`, `kept`, `failed`),"
+            " `error`"
+        ),
+    ),
     (
         "log dump",
         "object per line",

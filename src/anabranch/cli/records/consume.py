@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from anabranch.cli.cluster import require_topics
+from anabranch.cli.cluster import require_partitions
 from anabranch.cli.connection import (
     Troubles,
     client_config,
@@ -16,7 +16,7 @@ from anabranch.cli.connection import (
     open_admin,
     unreachable,
 )
-from anabranch.cli.errors import CliError, refusal
+from anabranch.cli.errors import refusal
 from anabranch.cli.options import (
     Connection,
     connection_options,
@@ -35,7 +35,6 @@ from anabranch.cli.records.writing import (
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
-    from confluent_kafka.admin import ClusterMetadata
 
 _BATCH_RECORDS: Final = 500
 _WAIT_S: Final = 0.1
@@ -118,7 +117,7 @@ def consume(
         raise click.UsageError("--template and --format json exclude each other")
     write = _writer(output_format, template, null_marker)
     admin, metadata = open_admin(connection)
-    chosen = _chosen_partitions(metadata, topic, partitions)
+    chosen = require_partitions(metadata, topic, partitions)
     reading = Reading(
         topic=topic,
         offsets=resolve_start(admin, connection, topic, chosen, start),
@@ -136,21 +135,6 @@ def _writer(output_format: str, template: str | None, null_marker: str) -> Calla
     )
     write = sys.stdout.buffer.write
     return lambda message: write(render(message))
-
-
-def _chosen_partitions(
-    metadata: "ClusterMetadata", topic: str, partitions: tuple[int, ...]
-) -> list[int]:
-    require_topics(metadata, [topic])
-    present = sorted(metadata.topics[topic].partitions)
-    missing = [partition for partition in partitions if partition not in present]
-    if missing:
-        raise CliError(
-            f"Topic {topic!r} has no partition {missing[0]}",
-            f"its partitions are 0 to {len(present) - 1}",
-            "choose one of them",
-        )
-    return sorted(set(partitions)) or present
 
 
 @dataclass(slots=True, kw_only=True)

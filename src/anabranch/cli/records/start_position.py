@@ -1,28 +1,18 @@
 """Where `consume` starts: the forms of --from, and the offsets they mean."""
 
+import contextlib
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from anabranch.cli.cluster import list_offsets, offset_ranges
 from anabranch.cli.errors import CliError
 from anabranch.cli.options import Connection
+from anabranch.cli.times import duration_ms, timestamp_ms
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
-
-_UNIT_MS: Final = {
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 7 * 86_400_000,
-}
-_DURATION = re.compile(r"(?:\d+(?:ms|[smhdw]))+")
-_DURATION_PART = re.compile(r"(\d+)(ms|[smhdw])")
 
 
 class StartKind(Enum):
@@ -51,19 +41,14 @@ def parse_start(text: str, *, now_ms: int) -> Start:
         return Start(StartKind.LAST, int(text[1:]))
     if re.fullmatch(r"\d+", text):
         return Start(StartKind.OFFSET, int(text))
-    if _DURATION.fullmatch(text):
-        ago_ms = sum(int(n) * _UNIT_MS[unit] for n, unit in _DURATION_PART.findall(text))
-        return Start(StartKind.TIMESTAMP, max(now_ms - ago_ms, 0))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(
-            f"{text!r} is none of earliest, latest, an offset (1500), the last N (-10),"
-            " a time (2025-01-15T09:00:00Z), a duration (5m, 1h30m)"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return Start(StartKind.TIMESTAMP, max(int(moment.timestamp() * 1000), 0))
+    with contextlib.suppress(ValueError):
+        return Start(StartKind.TIMESTAMP, max(now_ms - duration_ms(text), 0))
+    with contextlib.suppress(ValueError):
+        return Start(StartKind.TIMESTAMP, timestamp_ms(text))
+    raise ValueError(
+        f"{text!r} is none of earliest, latest, an offset (1500), the last N (-10),"
+        " a time (2025-01-15T09:00:00Z), a duration (5m, 1h30m)"
+    )
 
 
 def resolve_start(

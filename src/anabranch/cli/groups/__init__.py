@@ -1,0 +1,1 @@
+"""`anabranch groups`: commands on consumer groups and the offsets they committed."""
