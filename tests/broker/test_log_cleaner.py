@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.broker.broker import Broker
 from anabranch.broker.housekeeping import Housekeeping
-from anabranch.broker.log_cleaner import dirtiest
+from anabranch.broker.log_cleaner import dirtiest_first
 from anabranch.config.load import load_settings
 from anabranch.log.checkpoints import CLEANER_OFFSETS, read_offsets
 from anabranch.log.compaction import CompactionPlan, CompactionRound
@@ -187,16 +187,16 @@ class Candidate:
 
 
 def test_the_choice() -> None:
-    """The highest ratio among those that are due; none when none is."""
+    """Those that are due, by falling ratio; none when none is."""
     of = {
         "dirtier": Candidate(0.9, False),
-        "dirty": Candidate(0.6, True),
         "less": Candidate(0.4, True),
+        "dirty": Candidate(0.6, True),
     }
     pairs = cast(list[tuple[PartitionLog, CompactionPlan]], list(of.items()))
-    assert cast(Any, dirtiest(pairs)) == "dirty"
-    assert dirtiest(pairs[:1]) is None
-    assert dirtiest([]) is None
+    assert cast(Any, dirtiest_first(pairs)) == ["dirty", "less"]
+    assert dirtiest_first(pairs[:1]) == []
+    assert dirtiest_first([]) == []
 
 
 def test_a_damaged_log_is_given_up(kept: Kept, lines: list[tuple[str, Any]]) -> None:

@@ -28,20 +28,18 @@ T = TypeVar("T")
 # The thread rests this long after every two milliseconds of work, which is when the event loop
 # gets the interpreter. A sleep of zero would hand it back to the thread most of the time.
 _REST_S = 0.001
+# Planning lets others have the loop after so many logs.
+_PLANS_PER_STEP = 20
 
 
 class _StoppedError(Exception):
     """The broker stops, so the round ends where it is; its files go at the next start."""
 
 
-def dirtiest(
-    plans: Iterable[tuple[PartitionLog, CompactionPlan]],
-) -> PartitionLog | None:
-    """The log whose compaction is due and frees the most, by its share of dirty bytes."""
-    due = [(log, plan) for log, plan in plans if plan.is_due]
-    if not due:
-        return None
-    return max(due, key=lambda pair: pair[1].dirty_ratio)[0]
+def dirtiest_first(plans: Iterable[tuple[PartitionLog, CompactionPlan]]) -> list[PartitionLog]:
+    """The logs whose compaction is due, those with the largest share of dirty bytes first."""
+    due = [(plan.dirty_ratio, log) for log, plan in plans if plan.is_due]
+    return [log for _, log in sorted(due, key=lambda pair: -pair[0])]
 
 
 class LogCleaner:
@@ -67,25 +65,30 @@ class LogCleaner:
     async def clean(self) -> int:
         """Compact logs until none is due; returns how many rounds were run."""
         rounds = 0
-        tried: set[PartitionLog] = set()
+        void: set[PartitionLog] = set()
         while not self._is_stopping:
-            log = dirtiest(self._plans(tried))
-            if log is None:
+            due = dirtiest_first(await self._plans(void))
+            if not due:
                 break
-            if not await self._clean_log(log):
-                # Its segments changed under the round; next time is early enough.
-                tried.add(log)
-            rounds += 1
+            for log in due:
+                if not await self._clean_log(log):
+                    # Its segments changed under the round; next time is early enough.
+                    void.add(log)
+                rounds += 1
         return rounds
 
-    def _plans(self, tried: set[PartitionLog]) -> Iterable[tuple[PartitionLog, CompactionPlan]]:
+    async def _plans(self, without: set[PartitionLog]) -> list[tuple[PartitionLog, CompactionPlan]]:
         every = list(self._broker.engine.logs.values())
         self._uncleanable.intersection_update(every)
-        for log in every:
-            if log.config.is_compacted and log not in tried and log not in self._uncleanable:
+        plans = []
+        for number, log in enumerate(every):
+            if number % _PLANS_PER_STEP == _PLANS_PER_STEP - 1:
+                await asyncio.sleep(0)
+            if log.config.is_compacted and log not in without and log not in self._uncleanable:
                 plan = self._plan(log)
                 if plan is not None:
-                    yield log, plan
+                    plans.append((log, plan))
+        return plans
 
     def _plan(self, log: PartitionLog) -> CompactionPlan | None:
         if log.is_closed or log.failed is not None:
@@ -100,7 +103,7 @@ class LogCleaner:
     async def _clean_log(self, log: PartitionLog) -> bool:
         """Run a round on one log; False when it came to nothing."""
         plan = self._plan(log)
-        if plan is None:
+        if plan is None or self._is_stopping:
             return False
         self.busy_with = log
         began_s = time.monotonic()
