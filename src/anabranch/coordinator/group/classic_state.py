@@ -144,10 +144,7 @@ class ClassicGroup:
         candidates = self.common_protocols()
         votes = dict.fromkeys(candidates, 0)
         for member in self.members.values():
-            for name, _ in member.protocols:
-                if name in votes:
-                    votes[name] += 1
-                    break
+            votes[next(name for name, _ in member.protocols if name in votes)] += 1
         return max(candidates, key=lambda name: votes[name])
 
 

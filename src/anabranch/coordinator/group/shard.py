@@ -72,7 +72,9 @@ class GroupShard:
     def decide(self, command: Command, now_ms: int) -> Result:
         match command:
             case c.JoinGroup():
-                return join_group(self.group(command.group_id), command, self.settings, now_ms)
+                # A group that only holds offsets becomes known with its first member.
+                group = self._groups.get(command.group_id)
+                return join_group(group, command, self.settings, now_ms)
             case c.SyncGroup():
                 return sync_group(self.group(command.group_id), command, now_ms)
             case c.Heartbeat():
