@@ -76,3 +76,6 @@ def test_leader_epochs(tmp_path: Path) -> None:
     log.delete_records_before(5)
     assert log.offset_for_leader_epoch(2) == (2, 5)
     log.close(NOW_MS)
+    log = open_log(folder, leader_epoch=5, log_start_offset=5)
+    assert log.offset_for_leader_epoch(2) == (2, 5)
+    log.close(NOW_MS)

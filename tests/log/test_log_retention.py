@@ -66,6 +66,10 @@ def test_by_size(tmp_path: Path) -> None:
         assert len(deletable_segments(log, NOW_MS)) == expected
     apply_retention(log, NOW_MS)
     assert bases(log) == [8]
+    log.config = replace(CONFIG, retention_ms=-1, retention_bytes=0)
+    for _ in range(2):  # an empty log has nothing to give, not even its empty segment
+        apply_retention(log, NOW_MS)
+        assert (bases(log), log.log_start_offset) == ([10], 10)
     log.close(NOW_MS)
 
 

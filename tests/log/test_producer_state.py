@@ -57,6 +57,18 @@ def test_sequences(
     log.close(NOW_MS)
 
 
+def test_a_batch_of_an_old_epoch_is_no_duplicate(tmp_path: Path) -> None:
+    """What epoch 5 wrote at sequence 3 does not make epoch 6's sequence 3 a duplicate."""
+    log = open_log(tmp_path / "t-0")
+    for sequence in range(4):
+        append(log, producer=(7, 5, sequence))
+    append(log, producer=(7, 6, 0))
+    with pytest.raises(KafkaError) as caught:
+        append(log, producer=(7, 6, 3))
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.close(NOW_MS)
+
+
 def test_an_unknown_producer_may_start_anywhere(tmp_path: Path) -> None:
     """A producer id that is not known is taken at its word."""
     log = open_log(tmp_path / "t-0")

@@ -33,6 +33,8 @@ HeaderFields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int
 _unpack_header = Struct(">qiibIhiqqqhii").unpack_from
 _LENGTH_PREFIX_SIZE = 12
 _CRC_COVERED_FROM = 21
+_RECORD_SIZE_MIN = 7  # length, attributes, two deltas, two null lengths, no headers: a byte each
+_RECORDS_PER_BYTE_BELIEVED = 20
 _ATTRIBUTES_NOT_PLAIN = ~0x03  # zstd, unknown codecs and every flag get a closer look
 
 PRODUCER_CODEC = -1
@@ -76,7 +78,25 @@ def check_header(
         raise AssertionError("check_batch passes a batch that check_header does not")
     if attributes & _ATTRIBUTES_NOT_PLAIN:
         _check_attributes(attributes, is_client=is_client, zstd_allowed=zstd_allowed)
+    if records_count * _RECORD_SIZE_MIN > size - HEADER_SIZE:
+        _check_count(batch, attributes & CODEC_MASK, records_count)
     return header
+
+
+def _check_count(batch: memoryview, codec: int, records_count: int) -> None:
+    """Refuse a count that the bytes cannot hold: offsets would leap, and segments with them.
+
+    Compression makes many records of few bytes honestly, so a batch that claims very many is
+    decompressed and counted; all others are believed.
+    """
+    if codec == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"{records_count} records do not fit in a batch of {len(batch)} bytes",
+        )
+    if records_count > _RECORDS_PER_BYTE_BELIEVED * len(batch):
+        for _ in iter_records(batch):  # KafkaError when bytes and count disagree
+            pass
 
 
 def _check_attributes(attributes: int, *, is_client: bool, zstd_allowed: bool) -> None:

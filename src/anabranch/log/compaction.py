@@ -285,8 +285,6 @@ class CompactionRound:
         )
 
     def _is_retained(self, record: Record, horizon_ms: int | None) -> bool:
-        if record.offset >= self.end_offset:
-            return True
         if record.key is None:
             return False  # written before the topic was compacted; no later record can match it
         if record.offset < self._last_offsets.get(_map_key(record.key), -1):

@@ -5,6 +5,7 @@ makes the system calls (`FlushJob.run`), the loop moves the recovery point (`end
 go on in between; they belong to the next flush.
 """
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,8 @@ class FlushJob:
                 _sync_path(path)
             os.fdatasync(self.fd)
             if self.folder is not None:
-                sync_folder(self.folder)
+                with contextlib.suppress(FileNotFoundError):  # the topic was deleted meanwhile
+                    sync_folder(self.folder)
         finally:
             os.close(self.fd)
 

@@ -7,6 +7,7 @@ that one batch is parsed record by record, as Kafka does.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from anabranch.log.log_config import INT64_MAX
 from anabranch.log.segment import Segment
 from anabranch.wire.record_batch import iter_records
 
@@ -63,7 +64,7 @@ def _largest_visible(segment: Segment, log_start_offset: int) -> int:
         else:
             for record in iter_records(segment.batch_at(position)):
                 if record.offset >= log_start_offset:
-                    largest = max(largest, record.timestamp)
+                    largest = max(largest, min(record.timestamp, INT64_MAX))
         position += header.size_bytes
     return largest
 
@@ -78,8 +79,11 @@ def _first_in_segment(
         if header.max_timestamp >= timestamp:
             for record in iter_records(segment.batch_at(position)):
                 if record.timestamp >= timestamp and record.offset >= log_start_offset:
+                    # Nothing but the header was checked, so a sum in there can exceed an int64.
                     return TimestampOffset(
-                        record.timestamp, record.offset, header.partition_leader_epoch
+                        min(record.timestamp, INT64_MAX),
+                        record.offset,
+                        header.partition_leader_epoch,
                     )
         position += header.size_bytes
     return None

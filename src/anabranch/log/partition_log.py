@@ -342,6 +342,8 @@ class PartitionLog:
         larger than `max_bytes` is returned whole with `min_one_batch`, else nothing is. Empty at
         the log's end; OFFSET_OUT_OF_RANGE outside of the log.
         """
+        if self.is_closed:
+            raise self._storage_error("the log is closed")
         log_end_offset = self.log_end_offset
         if upto is None or upto > log_end_offset:
             upto = log_end_offset
@@ -353,9 +355,17 @@ class PartitionLog:
                 f"offset {offset} of {self.topic}-{self.partition} is not in"
                 f" [{self.log_start_offset}, {log_end_offset}]",
             )
-        segment = self._active
-        if offset >= segment.base_offset:
-            return segment.read(offset, max_bytes, upto, min_one_batch=min_one_batch)
+        try:
+            segment = self._active
+            if offset >= segment.base_offset:
+                return segment.read(offset, max_bytes, upto, min_one_batch=min_one_batch)
+            return self._read_sealed(offset, max_bytes, upto, min_one_batch)
+        except OSError as error:
+            raise self._storage_error(f"reading failed: {error}") from error
+
+    def _read_sealed(
+        self, offset: int, max_bytes: int, upto: int, min_one_batch: bool
+    ) -> memoryview:
         i = bisect_right(self._base_offsets, offset) - 1
         while True:
             segment = self._segments[i]
@@ -372,11 +382,17 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record whose timestamp is not below `timestamp`, or None."""
-        return lookups.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+        try:
+            return lookups.offset_for_timestamp(self._segments, timestamp, self.log_start_offset)
+        except OSError as error:
+            raise self._storage_error(f"reading failed: {error}") from error
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp, or None in an empty log."""
-        return lookups.max_timestamp_offset(self._segments, self.log_start_offset)
+        try:
+            return lookups.max_timestamp_offset(self._segments, self.log_start_offset)
+        except OSError as error:
+            raise self._storage_error(f"reading failed: {error}") from error
 
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch not above `epoch`; (-1, -1) if unknown."""

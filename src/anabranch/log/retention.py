@@ -16,6 +16,7 @@ from anabranch.log.partition_log import PartitionLog
 from anabranch.log.producer_state import snapshot_path
 from anabranch.log.recovery import DELETED_SUFFIX
 from anabranch.log.segment import Segment
+from anabranch.model.errors import ErrorCode, KafkaError
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,14 @@ def remove_segments(log: PartitionLog, segments: Sequence[Segment], now_ms: int)
     log.replace_segments(segments, [])
     log.delete_records_before(max(log.log_start_offset, log.segments[0].base_offset))
     snapshots = [snapshot_path(log.folder, segment.base_offset) for segment in segments]
-    return retire_files(segments, snapshots)
+    try:
+        return retire_files(segments, snapshots)
+    except OSError as error:
+        # The log goes on without them; the log start offset keeps them out at the next start.
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"old segments of {log.folder} could not be removed ({error}); check the disk",
+        ) from error
 
 
 def retire_files(segments: Sequence[Segment], others: Sequence[Path] = ()) -> FileRemoval:

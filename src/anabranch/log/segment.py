@@ -393,7 +393,11 @@ class Segment:
         was_open = self.fd >= 0
         if not was_open:
             self.fd = os.open(self.path(), os.O_RDONLY | os.O_CLOEXEC)
-        mapped = _map_growing(self.fd, size, self._capacity_bytes) if self.is_active else None
+        mapped = None
+        if self.is_active:
+            if size >= self._capacity_bytes:
+                self._capacity_bytes = 2 * size  # segment.bytes was raised since the file was made
+            mapped = _map_growing(self.fd, size, self._capacity_bytes)
         if mapped is None and size:
             with contextlib.suppress(OSError, ValueError):
                 mapped = mmap.mmap(self.fd, size, access=mmap.ACCESS_READ)
@@ -434,8 +438,6 @@ class Segment:
 
 def _map_growing(fd: int, size: int, capacity_bytes: int) -> mmap.mmap | None:
     """A map that stays valid while the file grows from `size` to `capacity_bytes`."""
-    if capacity_bytes <= size:
-        return None
     try:
         os.ftruncate(fd, capacity_bytes)
         try:
