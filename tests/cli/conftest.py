@@ -5,13 +5,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from groups_kit import GroupsKit
 
 from anabranch.cli.main import main
+from support.broker_process import BrokerProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +70,31 @@ def start() -> Callable[..., "subprocess.Popen[bytes]"]:
         )
 
     return start_process
+
+
+@pytest.fixture(scope="module")
+def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker for all tests of a module, whose groups form at once."""
+    overrides = {"num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
+    broker = BrokerProcess(tmp_path_factory.mktemp("groups") / "data", overrides)
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+@pytest.fixture
+def groups(run: Callable[..., Result], group_broker: BrokerProcess) -> Callable[..., Result]:
+    """`anabranch groups ...` on that broker."""
+
+    def run_groups(verb: str, *arguments: object, **options: Any) -> Result:
+        return run(
+            "groups", verb, *arguments, "--bootstrap-server", group_broker.bootstrap, **options
+        )
+
+    return run_groups
+
+
+@pytest.fixture
+def kit(group_broker: BrokerProcess) -> GroupsKit:
+    """Topics, offsets and members to run commands on."""
+    return GroupsKit(group_broker.bootstrap)
