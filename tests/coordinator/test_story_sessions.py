@@ -98,6 +98,18 @@ def test_a_heartbeat_of_another_generation_is_refused(generation_id):
     story.heartbeat(a, generation_id).fails(ErrorCode.ILLEGAL_GENERATION)
 
 
+def test_somebody_new_is_in_no_generation_yet():
+    """Neither heartbeat nor sync nor commit, even with the number of the present generation."""
+    story = Story()
+    story.stable("a")
+    story.join("b")
+    group = "PreparingRebalance 1 range *a-1=A b-2+?"
+
+    story.heartbeat("b-2", 1).fails(ErrorCode.ILLEGAL_GENERATION, group=group)
+    story.sync("b-2", 1).fails(ErrorCode.ILLEGAL_GENERATION, group=group)
+    story.commit(9, "b-2", 1).fails(ErrorCode.ILLEGAL_GENERATION, group=group)
+
+
 def test_a_heartbeat_of_nobody_is_refused():
     """In a group that is not there, that is empty, that has others; and from a pending member."""
     story = Story()

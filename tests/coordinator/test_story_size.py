@@ -132,4 +132,4 @@ def test_a_static_member_comes_back_while_a_full_group_rebalances():
     step = story.join("a", group_instance_id="i")
 
     assert step.wakes == {"join a": join_refused(ErrorCode.FENCED_INSTANCE_ID, "i-1")}
-    assert step.group == "PreparingRebalance 0 - *i-2? initial,57000"
+    assert step.group == "PreparingRebalance 0 - *i-2+? initial,57000"

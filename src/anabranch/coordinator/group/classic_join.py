@@ -146,10 +146,15 @@ def _add(draft: Draft, command: JoinGroup, member_id: str, settings: GroupSettin
     draft.put_member(member)
     if draft.group.leader_id is None:
         draft.change(leader_id=member_id)
-    timer = session_timer(group.group_id, member_id)
-    draft.set_timer(timer, settings.new_member_join_timeout_ms)
+    _start_session(draft, member, settings)
     rebalance_or_complete(draft, settings)
     return draft.result()
+
+
+def _start_session(draft: Draft, member: ClassicMember, settings: GroupSettings) -> None:
+    """Somebody new is given longer: it can send no heartbeats before its first generation."""
+    delay_ms = settings.new_member_join_timeout_ms if member.is_new else member.session_timeout_ms
+    draft.set_timer(session_timer(draft.group.group_id, member.member_id), delay_ms)
 
 
 # Members that come again ------------------------------------------------------------------------
@@ -233,7 +238,6 @@ def _replace_static(
         protocols=command.protocols,
         rebalance_timeout_ms=command.rebalance_timeout_ms,
         session_timeout_ms=command.session_timeout_ms,
-        is_new=False,  # or its session, which runs from here on, would end it behind the barrier
         join_waiter=command.waiter,
         sync_waiter=None,
     )
@@ -241,7 +245,7 @@ def _replace_static(
     draft.put_member(member)
     if was_leader:
         draft.change(leader_id=member_id)
-    draft.restart_session(member)
+    _start_session(draft, member, settings)
     if draft.group.state is ClassicState.STABLE and _keeps_assignment(draft.group, former, member):
         return _resume_static(draft, command, member, former_leader_id)
     # In CompletingRebalance too: the leader may already assign to the former member id.

@@ -124,6 +124,9 @@ def check_generation(
         return error
     if generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
+    if group.members[member_id].is_new:
+        # It has not been in a generation yet, whatever number it guesses (Kafka believes it).
+        return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.NONE
 
 
