@@ -4,6 +4,7 @@ The fields of every message come from the schema tables, so an API that is added
 then on. Values are drawn so that they often name what exists: a topic, its id, a partition.
 """
 
+import dataclasses
 import struct
 from functools import cache
 from typing import Any
@@ -84,6 +85,62 @@ def _integers(format: str) -> st.SearchStrategy[int]:
     return _SMALL.filter(lambda n: n >= low) | st.sampled_from([low, high]) | st.integers(low, high)
 
 
+# What makes sense in a field, so that most requests get past the first check of their handler.
+_SENSIBLE: dict[str, list[Any]] = {
+    "acks": [-1, 1, 0],
+    "current_leader_epoch": [-1],
+    "fetch_offset": [0, 1, 2],
+    "generation_id": [1, 0, -1],
+    "generation_id_or_member_epoch": [1, -1],
+    "group_id": ["group"],
+    "group_instance_id": [None, None, "static"],
+    "index": [0, 1],
+    "isolation_level": [0, 1],
+    "key": ["group"],
+    "key_type": [0, 1],
+    "leader_epoch": [-1, 0],
+    "max_bytes": [1_000_000],
+    "max_wait_ms": [0, 10, 500],
+    "member_id": ["", "member"],
+    "min_bytes": [0, 1, 1000],
+    "name": [*TOPICS, "new-1", "new-2"],
+    "offset": [0, 1, -1],
+    "operation": [0, 1, 2, 3],
+    "partition": [0, 1],
+    "partition_index": [0, 1],
+    "partition_max_bytes": [1_000_000],
+    "partition_indexes": [0, 1],
+    "protocol_type": ["consumer"],
+    "rebalance_timeout_ms": [1000],
+    "replica_id": [-1],
+    "replication_factor": [1, -1],
+    "resource_name": [*TOPICS, "0", ""],
+    "resource_type": [2, 2, 4],
+    "session_epoch": [-1, 0, 1],
+    "session_id": [0],
+    "session_timeout_ms": [10_000],
+    "timestamp": [-1, -2, -3, NOW_MS],
+    "topic": [*TOPICS],
+    "transactional_id": [None],
+}
+_CONFIGS = [
+    ("cleanup.policy", "compact"), ("retention.ms", "1000"), ("max.message.bytes", "100"),
+    ("compression.type", "zstd"), ("message.timestamp.type", "LogAppendTime"),
+    ("flush.messages", "1"), ("segment.bytes", "1048576"), ("min.insync.replicas", "x"),
+]  # fmt: skip
+
+
+def _sensible(field: FieldSpec, primitive: Primitive, version: int) -> st.SearchStrategy[Any]:
+    """Mostly what makes sense, sometimes anything."""
+    anything = _value(field, primitive)
+    wanted = _SENSIBLE.get(field.name, [])
+    if not (field.nullable_in(version) or field.default is None):
+        wanted = [value for value in wanted if value is not None]
+    if not wanted:
+        return anything
+    return st.integers(0, 7).flatmap(lambda n: anything if not n else st.sampled_from(wanted))
+
+
 def _value(field: FieldSpec, primitive: Primitive) -> st.SearchStrategy[Any]:
     name = field.name
     if name in ("num_partitions", "count"):
@@ -116,16 +173,24 @@ def messages(cls: type[Any], version: int, flexible: bool) -> st.SearchStrategy[
             continue
         element = field.element
         value = (
-            _value(field, element)
+            _sensible(field, element, version)
             if isinstance(element, Primitive)
             else messages(element, version, flexible)
         )
         if field.is_array:
             value = st.lists(value, max_size=2)
-        if field.nullable_in(version) or field.default is None:
-            value = st.none() | value
+        if (field.nullable_in(version) or field.default is None) and field.name not in _SENSIBLE:
+            value = st.none() | value | value
         values[field.name] = value
-    return st.builds(cls, **values)
+    built = st.builds(cls, **values)
+    if {"name", "value"} <= set(values):  # a setting
+        pairs = st.sampled_from(_CONFIGS).map(lambda pair: {"name": pair[0], "value": pair[1]})
+        return built | st.builds(_with, built, pairs)
+    return built
+
+
+def _with(message: Any, facts: dict[str, Any]) -> Any:
+    return dataclasses.replace(message, **facts)
 
 
 def body_of(api: Api, version: int, message: Any) -> bytes:

@@ -1,15 +1,46 @@
 """Clients that send much, read little, or leave: order is kept, memory is bounded, others go on."""
 
+import os
 import struct
+from collections.abc import Iterator
 
 import pytest
 from victim import Victim, api_versions, fetch_request, request
 
 from anabranch.wire.messages.fetch import FETCH, FetchResponse
 from anabranch.wire.messages.metadata import METADATA, MetadataRequest
+from support.broker_process import BrokerProcess
 from support.raw_client import batch_of
 
 MB = 1024 * 1024
+
+# Topics whose metadata is 15 KB for a request of 40 bytes.
+LONG_NAMES = [f"{i:03d}-{'x' * 200}" for i in range(60)]
+# Without uvloop a response is copied before it is sent, so an unread one is in memory once.
+MEMORY_MAX_BYTES = {"uvloop": 16 * MB, "asyncio": 100 * MB}
+
+
+@pytest.fixture(scope="module", params=["uvloop", "asyncio"])
+def loop_name(request: pytest.FixtureRequest) -> str:
+    """Both event loops that the broker runs on."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def attacked_broker(
+    loop_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    """One broker for all tests of the module and each event loop."""
+    folder = tmp_path_factory.mktemp(loop_name)
+    with pytest.MonkeyPatch.context() as patch:
+        if loop_name == "asyncio":
+            (folder / "uvloop.py").write_text("raise ImportError('not installed')")
+            patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        broker = BrokerProcess(folder / "data", {"socket.request.max.bytes": str(2 * MB)})
+        broker.start()
+        yield broker
+        assert broker.stop() == 0
 
 
 def _fill_topic(victim: Victim, topic: str, size_bytes: int) -> None:
@@ -99,7 +130,7 @@ def test_fetches_answered_out_of_order(victim: Victim) -> None:
 # Slow and absent readers
 
 
-def test_client_that_never_reads(victim: Victim) -> None:
+def test_client_that_never_reads(victim: Victim, loop_name: str) -> None:
     """Fetches of 200 MB that nobody reads cost no memory, and others are served meanwhile."""
     _fill_topic(victim, "large", 8 * MB)
     victim.check_serves()
@@ -109,20 +140,20 @@ def test_client_that_never_reads(victim: Victim) -> None:
         attacker.send(b"".join(fetch_request("large", correlation_id=i) for i in range(200)))
     for _ in range(5):
         victim.check_serves()
-    assert victim.rss_bytes() - before < 16 * MB
+    assert victim.rss_bytes() - before < MEMORY_MAX_BYTES[loop_name]
     for i in range(3):  # it was not the client that was given up
         assert attackers[0].receive_id() == i
 
 
 def test_large_answers_that_nobody_reads(victim: Victim) -> None:
-    """The same for answers that the broker has to build: 3000 times the metadata of 300 topics."""
+    """The same for answers that the broker has to build: 2000 times the metadata of all topics."""
     with victim.client() as client:
-        client.metadata(*(f"metadata-{i}" for i in range(300)), auto_create=True)
+        client.metadata(*LONG_NAMES, auto_create=True)
     victim.check_serves()
     before = victim.rss_bytes()
     attackers = [victim.connect(receive_buffer_bytes=4096) for _ in range(4)]
     everything = b"".join(
-        request(METADATA, 12, MetadataRequest(topics=None), i) for i in range(3000)
+        request(METADATA, 12, MetadataRequest(topics=None), i) for i in range(2000)
     )
     for attacker in attackers:
         attacker.send(everything)
@@ -134,7 +165,7 @@ def test_large_answers_behind_a_parked_fetch(victim: Victim) -> None:
     """Answers that have to wait for an older one are not piled up without bound either."""
     _make_topic(victim, "dam")
     with victim.client() as client:
-        client.metadata(*(f"metadata-{i}" for i in range(300)), auto_create=True)
+        client.metadata(*LONG_NAMES, auto_create=True)
     victim.check_serves()
     before = victim.rss_bytes()
     attackers = [victim.connect() for _ in range(4)]
@@ -218,7 +249,7 @@ def test_stop_answers_parked_fetches(victim: Victim) -> None:
     waiting.send(fetch_request("stopping", max_wait_ms=60_000, correlation_id=7) + api_versions(8))
     idle = victim.connect()
     victim.check_serves()
-    assert victim.broker.stop(timeout_s=4) == 0
+    assert victim.broker.stop() == 0
     assert [waiting.receive_id(), waiting.receive_id()] == [7, 8]
     assert waiting.is_closed_by_broker()
     assert idle.is_closed_by_broker()
