@@ -71,6 +71,7 @@ def test_the_last_value_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
             log.close(NOW_MS)
             log = open_log(log.folder, CONFIG)
         assert contents(log) == expected
+        assert log.segments[0].largest_timestamp() == NOW_MS
     log.roll(NOW_MS)
     assert compact(log, checkpoint, NOW_MS) == 7
     assert contents(log) == [(3, "c", "1"), (4, "b", "2"), (6, "a", "4")]
