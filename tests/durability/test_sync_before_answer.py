@@ -4,7 +4,6 @@ The broker runs inside the test, so that the test can hold the disk's answer bac
 """
 
 import asyncio
-import contextlib
 import os
 import select
 import threading
@@ -55,42 +54,58 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk.gate.set()
 
 
-@pytest.fixture
-def bootstrap(tmp_path: Path, disk: Disk) -> Iterator[str]:
+class InProcessBroker:
     """A broker in a thread of this process."""
-    overrides = [f"log.dirs={tmp_path / 'data'}", "listeners=PLAINTEXT://127.0.0.1:0"]
-    settings = load_settings(environ={}, overrides=overrides)
-    addresses: list[str] = []
-    is_up = threading.Event()
-    stop = asyncio.Event()
-    loop = asyncio.new_event_loop()
 
-    async def serve() -> None:
-        server = Server(settings)
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.bootstrap = ""
+        self.stop_error: DirectoryError | None = None
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._is_up = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        assert self._is_up.wait(TIMEOUT_S)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        overrides = [f"log.dirs={self.data_dir}", "listeners=PLAINTEXT://127.0.0.1:0"]
+        server = Server(load_settings(environ={}, overrides=overrides))
         await server.start()
-        addresses.extend(server.addresses)
-        is_up.set()
-        await stop.wait()
-        with contextlib.suppress(DirectoryError):  # a log that failed is not closed in order
+        self.bootstrap = server.addresses[0].removeprefix("PLAINTEXT://")
+        self._is_up.set()
+        await self._stopping.wait()
+        try:
             await server.stop()
+        except DirectoryError as error:
+            self.stop_error = error
 
-    def run() -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(serve())
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(TIMEOUT_S)
 
-    thread = threading.Thread(target=run)
-    thread.start()
+
+@pytest.fixture
+def broker(tmp_path: Path, disk: Disk) -> Iterator[InProcessBroker]:
+    """A broker with a topic that syncs and one that does not."""
+    broker = InProcessBroker(tmp_path / "data")
     try:
-        assert is_up.wait(TIMEOUT_S)
-        bootstrap = addresses[0].removeprefix("PLAINTEXT://")
-        create_topic(bootstrap, "synced", configs={"flush.on.acks.all": "true"})
-        create_topic(bootstrap, "plain")
-        yield bootstrap
+        create_topic(broker.bootstrap, "synced", configs={"flush.on.acks.all": "true"})
+        create_topic(broker.bootstrap, "plain")
+        yield broker
     finally:
         disk.gate.set()
-        disk.error = None
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(TIMEOUT_S)
+        broker.stop()
+
+
+@pytest.fixture
+def bootstrap(broker: InProcessBroker) -> str:
+    return broker.bootstrap
 
 
 def _has_answer(client: RawClient) -> bool:
@@ -145,13 +160,28 @@ def test_other_produces_do_not_wait(bootstrap: str, disk: Disk, topic: str, acks
     assert not disk.was_called
 
 
-def test_a_sync_that_fails_is_a_storage_error(bootstrap: str, disk: Disk) -> None:
-    """Nobody knows what a disk holds after a failed sync: the partition takes no more."""
+def test_a_sync_that_fails_is_a_storage_error(broker: InProcessBroker, disk: Disk) -> None:
+    """Nobody knows what a disk holds after a failed sync: the partition takes no more.
+
+    The folder gets no mark of an orderly stop, so that the next start checks it.
+    """
     disk.error = OSError(5, "Input/output error")
-    with RawClient(bootstrap) as client:
+    with RawClient(broker.bootstrap) as client:
         answer = client.produce("synced", 0, batch_of([b"v"]))
         assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
         disk.error = None
         again = client.produce("synced", 0, batch_of([b"v"]))
         assert again.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert client.produce("plain", 0, batch_of([b"v"])).error_code == ErrorCode.NONE
+    broker.stop()
+    assert "synced-0 failed" in str(broker.stop_error)
+    assert not (broker.data_dir / ".kafka_cleanshutdown").exists()
+
+
+def test_a_stop_without_failures_leaves_the_mark(broker: InProcessBroker) -> None:
+    """The other side of the test above."""
+    with RawClient(broker.bootstrap) as client:
+        assert client.produce("synced", 0, batch_of([b"v"])).error_code == ErrorCode.NONE
+    broker.stop()
+    assert broker.stop_error is None
+    assert (broker.data_dir / ".kafka_cleanshutdown").exists()
