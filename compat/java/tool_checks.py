@@ -190,13 +190,22 @@ def configs(target: Target) -> None:
 
 
 def broker_configs(target: Target) -> None:
-    """kafka-configs describes the broker's settings."""
+    """kafka-configs describes the broker's settings and changes what may change."""
     node = re.search(r"\(id: (\d+) ", target.run("kafka-broker-api-versions"))
     assert node is not None
     entity = ("--entity-type", "brokers", "--entity-name", node.group(1))
     output = target.run("kafka-configs", "--describe", "--all", *entity)
     for name in ("log.dirs", "num.partitions", "message.max.bytes", "listeners"):
         assert re.search(rf"^\s+{re.escape(name)}=", output, re.MULTILINE), f"no {name}: {output}"
+    target.run("kafka-configs", "--alter", *entity, "--add-config", "log.retention.ms=7777777")
+    topic = target.new_topic("broker-configs")
+    described = ("--describe", "--all", "--entity-type", "topics", "--entity-name", topic)
+    assert "retention.ms=7777777" in target.run("kafka-configs", *described)
+    target.run("kafka-configs", "--alter", *entity, "--delete-config", "log.retention.ms")
+    assert "retention.ms=604800000" in target.run("kafka-configs", *described)
+    fixed = ("--alter", *entity, "--add-config", "num.partitions=3")
+    output = target.run("kafka-configs", *fixed, code=1)
+    assert "Cannot update these configs dynamically" in output, output
 
 
 def get_offsets(target: Target) -> None:
