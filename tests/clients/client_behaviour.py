@@ -65,11 +65,12 @@ class ClientBehaviour:
         assert [ToSend(r.value, r.key, r.headers) for r in received] == sent
         assert [r.offset for r in received] == list(range(len(sent)))
 
+    @pytest.mark.parametrize("codec", ["none", "gzip"])
     def test_consuming_starts_where_it_is_told(
-        self, shared_broker: BrokerProcess, topic: str
+        self, shared_broker: BrokerProcess, topic: str, codec: str
     ) -> None:
-        """The beginning, a middle offset and the end are each where they should be."""
-        with self.client.producer(shared_broker.bootstrap) as producer:
+        """The beginning, an offset inside a batch and the end are where they should be."""
+        with self.client.producer(shared_broker.bootstrap, codec=codec) as producer:
             producer.send(topic, numbered(100))
             for start, first in ((EARLIEST, 0), (0, 0), (37, 37), (99, 99)):
                 with self.client.consumer(shared_broker.bootstrap, topic, {0: start}) as consumer:
@@ -155,6 +156,19 @@ class ClientBehaviour:
             assert producer.send(topic, [ToSend(value)])[0].error_code == ErrorCode.NONE
         with self.client.consumer(shared_broker.bootstrap, topic, {0: EARLIEST}) as consumer:
             assert values(consumer.take(1)) == [value]
+
+    def test_a_message_larger_than_a_fetch_is_read(
+        self, shared_broker: BrokerProcess, topic: str
+    ) -> None:
+        """A consumer that asks for little still gets one batch whole, and moves on (KIP-74)."""
+        sent = [ToSend(b"%d" % i * 50_000) for i in range(5)] + numbered(5)
+        with self.client.producer(shared_broker.bootstrap, linger_ms=0) as producer:
+            for record in sent:
+                producer.send(topic, [record])
+        with self.client.consumer(
+            shared_broker.bootstrap, topic, {0: EARLIEST}, partition_fetch_bytes=1000
+        ) as consumer:
+            assert values(consumer.take(10)) == [record.value for record in sent]
 
     def test_a_message_beyond_the_limit_is_refused(
         self, shared_broker: BrokerProcess, topic: str

@@ -113,7 +113,12 @@ class AiokafkaProducer:
 
 class AiokafkaConsumer:
     def __init__(
-        self, bootstrap: str, topic: str, starts: Mapping[int, int], fetch_wait_ms: int
+        self,
+        bootstrap: str,
+        topic: str,
+        starts: Mapping[int, int],
+        fetch_wait_ms: int = 100,
+        partition_fetch_bytes: int = 1024 * 1024,
     ) -> None:
         self._topic = topic
         self._kept: list[Received] = []
@@ -125,6 +130,7 @@ class AiokafkaConsumer:
                 auto_offset_reset="none",
                 enable_auto_commit=False,
                 fetch_max_wait_ms=fetch_wait_ms,
+                max_partition_fetch_bytes=partition_fetch_bytes,
                 retry_backoff_ms=20,
             )
         )
@@ -209,7 +215,7 @@ class Aiokafka:
         bootstrap: str,
         topic: str,
         starts: Mapping[int, int],
-        fetch_wait_ms: int = 100,
+        **settings: int,
     ) -> Iterator[AiokafkaConsumer]:
-        with closing(AiokafkaConsumer(bootstrap, topic, starts, fetch_wait_ms)) as consumer:
+        with closing(AiokafkaConsumer(bootstrap, topic, starts, **settings)) as consumer:
             yield consumer

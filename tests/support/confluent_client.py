@@ -82,7 +82,12 @@ class ConfluentProducer:
 
 class ConfluentConsumer:
     def __init__(
-        self, bootstrap: str, topic: str, starts: Mapping[int, int], fetch_wait_ms: int
+        self,
+        bootstrap: str,
+        topic: str,
+        starts: Mapping[int, int],
+        fetch_wait_ms: int = 100,
+        partition_fetch_bytes: int = 1024 * 1024,
     ) -> None:
         self._topic = topic
         self._starts = starts
@@ -96,6 +101,7 @@ class ConfluentConsumer:
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": fetch_wait_ms,
+                "fetch.message.max.bytes": partition_fetch_bytes,
                 "fetch.error.backoff.ms": 20,
                 "fetch.queue.backoff.ms": 20,
             }
@@ -191,7 +197,7 @@ class ConfluentKafka:
         bootstrap: str,
         topic: str,
         starts: Mapping[int, int],
-        fetch_wait_ms: int = 100,
+        **settings: int,
     ) -> Iterator[ConfluentConsumer]:
-        with closing(ConfluentConsumer(bootstrap, topic, starts, fetch_wait_ms)) as consumer:
+        with closing(ConfluentConsumer(bootstrap, topic, starts, **settings)) as consumer:
             yield consumer

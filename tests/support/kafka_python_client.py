@@ -78,7 +78,12 @@ class KafkaPythonProducer:
 
 class KafkaPythonConsumer:
     def __init__(
-        self, bootstrap: str, topic: str, starts: Mapping[int, int], fetch_wait_ms: int
+        self,
+        bootstrap: str,
+        topic: str,
+        starts: Mapping[int, int],
+        fetch_wait_ms: int = 100,
+        partition_fetch_bytes: int = 1024 * 1024,
     ) -> None:
         self._topic = topic
         self._kept: list[Received] = []
@@ -87,6 +92,7 @@ class KafkaPythonConsumer:
             auto_offset_reset="none",
             enable_auto_commit=False,
             fetch_max_wait_ms=fetch_wait_ms,
+            max_partition_fetch_bytes=partition_fetch_bytes,
             **QUICK,
         )
         self._partitions = [TopicPartition(topic, partition) for partition in starts]
@@ -162,7 +168,7 @@ class KafkaPython:
         bootstrap: str,
         topic: str,
         starts: Mapping[int, int],
-        fetch_wait_ms: int = 100,
+        **settings: int,
     ) -> Iterator[KafkaPythonConsumer]:
-        with closing(KafkaPythonConsumer(bootstrap, topic, starts, fetch_wait_ms)) as consumer:
+        with closing(KafkaPythonConsumer(bootstrap, topic, starts, **settings)) as consumer:
             yield consumer

@@ -92,7 +92,10 @@ class StockClient(Protocol):
     def consumer(
         self, bootstrap: str, topic: str, starts: Mapping[int, int], **settings: Any
     ) -> contextlib.AbstractContextManager[StockConsumer]:
-        """`starts` maps partitions to an offset, EARLIEST or LATEST. Settings: fetch_wait_ms."""
+        """`starts` maps partitions to an offset, EARLIEST or LATEST.
+
+        Settings: fetch_wait_ms, partition_fetch_bytes.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
