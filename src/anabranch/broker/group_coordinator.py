@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.deferred import Deferred
 from anabranch.broker.partition import Partition
-from anabranch.broker.purgatory import Purgatory
 from anabranch.broker.topics import Topic
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.classic_state import ClassicGroup
@@ -47,11 +46,11 @@ class ShardDriver:
         self,
         partition: Partition,
         settings: GroupSettings,
-        purgatory: Purgatory,
+        broker: "Broker",
         now_ms: Callable[[], int],
     ) -> None:
         self.partition = partition
-        self._purgatory = purgatory
+        self._broker = broker
         self._settings = settings
         self._now_ms = now_ms
         self.shard = GroupShard(settings)
@@ -75,9 +74,10 @@ class ShardDriver:
     # Commands -------------------------------------------------------------------------------------
 
     def submit(self, command: Command, waiter: WaiterId | None = None) -> Any:
-        """Decide and carry out; the answer, or a Deferred when the request is parked.
+        """Decide and carry out; the answer, or a Deferred when it comes later.
 
-        KafkaError when the journal cannot be written.
+        It comes later when the request is parked, and when the journal has to be on disk first
+        (`flush.on.acks.all`, `flush.messages`). KafkaError when the journal cannot be written.
         """
         result = self.shard.decide(command, self._now_ms())
         if result.response is None and waiter is not None:
@@ -86,27 +86,42 @@ class ShardDriver:
             self._parked[waiter] = parked
             self._apply(result)
             return parked
-        self._apply(result)
-        return result.response
+        later = self._apply(result)
+        if later is None:
+            return result.response
+        return later.then(lambda refusal: refusal or result.response)
 
-    def _apply(self, result: Result) -> None:
+    def _apply(self, result: Result) -> Deferred[KafkaError | None] | None:
+        """Carry out a decision; a Deferred when its answers have to wait for the disk."""
         durable = [record for record in result.records if record.is_durable]
         if durable:
             try:
                 size_bytes = append_records(self.partition.log, durable, self._now_ms())
-                self._purgatory.mark(self.partition, size_bytes)
             except KafkaError as error:
                 self._fail(error)
                 raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
+            self._broker.purgatory.mark(self.partition, size_bytes)
         for record in result.records:
             self.shard.replay(record)
         for change in result.timers:
             self._timers.apply(change)
-        for wake in result.wakes:
-            parked = self._parked.pop(wake.waiter, None)
-            if parked is not None:
-                parked.complete(wake.response)
         self.arm()
+        woken = [(self._parked.pop(wake.waiter, None), wake.response) for wake in result.wakes]
+        if not durable or not self._broker.must_sync(self.partition, acks=-1):
+            _answer(woken)
+            return None
+        later: Deferred[KafkaError | None] = Deferred()
+
+        def synced(is_safe: bool) -> None:
+            refusal = None
+            if not is_safe:
+                refusal = KafkaError(ErrorCode.NOT_COORDINATOR, "The journal failed.")
+                self._fail(refusal)
+            _answer([(parked, refusal or response) for parked, response in woken])
+            later.complete(refusal)
+
+        self._broker.flusher.sync(self.partition.log, synced)
+        return later
 
     def _fail(self, error: KafkaError) -> None:
         """The journal refused: forget what is in memory and read what is on disk."""
@@ -169,7 +184,7 @@ class GroupCoordinator:
 
     def _open(self, topic: Topic) -> None:
         self._drivers = [
-            ShardDriver(partition, self._settings, self._broker.purgatory, self._now_ms)
+            ShardDriver(partition, self._settings, self._broker, self._now_ms)
             for partition in topic.partitions
         ]
         for driver in self._drivers:
@@ -256,6 +271,12 @@ class GroupCoordinator:
     def expire_offsets(self) -> None:
         for driver in self._drivers:
             driver.submit(c.ExpireOffsets())
+
+
+def _answer(woken: list[tuple[Deferred[Any] | None, Any]]) -> None:
+    for parked, response in woken:
+        if parked is not None:
+            parked.complete(response)
 
 
 def _group_settings(broker: "Broker") -> GroupSettings:

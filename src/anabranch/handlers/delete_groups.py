@@ -4,7 +4,9 @@ Version notes: 2 flexible; 3 a message beside the error.
 """
 
 from anabranch.broker.broker import Broker
-from anabranch.coordinator.group.commands import DeleteGroup
+from anabranch.broker.deferred import Deferred
+from anabranch.coordinator.group.commands import DeleteGroup, DeleteGroupAnswer
+from anabranch.handlers.group_answers import answer, gather
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.delete_groups import (
@@ -17,28 +19,24 @@ from anabranch.wire.messages.delete_groups import (
 
 def handle(
     broker: Broker, context: RequestContext, request: DeleteGroupsRequest
-) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(
-                group_id=group_id,
-                error_code=(code := _delete(broker, group_id)),
-                error_message=_message(group_id, code),
-            )
-            for group_id in request.groups_names
-        ]
+) -> DeleteGroupsResponse | Deferred[DeleteGroupsResponse]:
+    outcomes = [_delete(broker, group_id) for group_id in request.groups_names]
+    response: DeleteGroupsResponse | Deferred[DeleteGroupsResponse] = gather(
+        outcomes, lambda results: DeleteGroupsResponse(results=results)
     )
+    return response
 
 
-def _delete(broker: Broker, group_id: str) -> ErrorCode:
+def _delete(broker: Broker, group_id: str) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
+    def result(outcome: DeleteGroupAnswer | KafkaError) -> DeletableGroupResult:
+        code = outcome.code if isinstance(outcome, KafkaError) else outcome.error
+        return DeletableGroupResult(
+            group_id=group_id, error_code=code, error_message=_message(group_id, code)
+        )
+
     if not group_id:
-        return ErrorCode.INVALID_GROUP_ID
-    try:
-        answer = broker.groups.submit(group_id, DeleteGroup(group_id=group_id))
-    except KafkaError as error:
-        return error.code
-    code: ErrorCode = answer.error
-    return code
+        return result(DeleteGroupAnswer(error=ErrorCode.INVALID_GROUP_ID))
+    return answer(broker, group_id, DeleteGroup(group_id=group_id), result)
 
 
 def _message(group_id: str, code: ErrorCode) -> str | None:

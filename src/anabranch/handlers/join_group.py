@@ -5,11 +5,10 @@ told its id first (KIP-394); 5 static members (KIP-345); 6 flexible; 7 protocol 
 8 a reason for the join (KIP-800); 9 skip_assignment (KIP-814).
 """
 
-from typing import Any
-
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.coordinator.group.commands import JoinAnswer, JoinGroup
+from anabranch.handlers.group_answers import answer
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import KafkaError
 from anabranch.wire.messages.join_group import (
@@ -48,39 +47,35 @@ def handle(
         unique=broker.groups.new_unique(),
     )
 
-    def respond(answer: JoinAnswer | KafkaError) -> JoinGroupResponse:
-        return _response(context.version, request, answer)
+    def respond(outcome: JoinAnswer | KafkaError) -> JoinGroupResponse:
+        return _response(context.version, request, outcome)
 
-    try:
-        answer: Any = broker.groups.submit(request.group_id, command, waiter)
-    except KafkaError as error:
-        return respond(error)
-    return answer.then(respond) if isinstance(answer, Deferred) else respond(answer)
+    return answer(broker, request.group_id, command, respond, waiter)
 
 
 def _response(
-    version: int, request: JoinGroupRequest, answer: JoinAnswer | KafkaError
+    version: int, request: JoinGroupRequest, outcome: JoinAnswer | KafkaError
 ) -> JoinGroupResponse:
-    if isinstance(answer, KafkaError):
-        answer = JoinAnswer(error=answer.code, member_id=request.member_id)
-    protocol_name = answer.protocol_name
+    if isinstance(outcome, KafkaError):
+        outcome = JoinAnswer(error=outcome.code, member_id=request.member_id)
+    protocol_name = outcome.protocol_name
     if protocol_name is None and version < _FIRST_WITH_NULLABLE_PROTOCOL:
         protocol_name = ""
     return JoinGroupResponse(
-        error_code=answer.error,
-        generation_id=answer.generation_id,
-        protocol_type=answer.protocol_type,
+        error_code=outcome.error,
+        generation_id=outcome.generation_id,
+        protocol_type=outcome.protocol_type,
         protocol_name=protocol_name,
-        leader=answer.leader_id,
-        skip_assignment=answer.skip_assignment,
-        member_id=answer.member_id,
+        leader=outcome.leader_id,
+        skip_assignment=outcome.skip_assignment,
+        member_id=outcome.member_id,
         members=[
             JoinGroupResponseMember(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
                 metadata=member.metadata,
             )
-            for member in answer.members
+            for member in outcome.members
         ],
     )
 

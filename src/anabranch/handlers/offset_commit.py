@@ -7,8 +7,10 @@ with generation -1.
 """
 
 from anabranch.broker.broker import Broker
+from anabranch.broker.deferred import Deferred
 from anabranch.broker.topics import Topic
-from anabranch.coordinator.group.commands import CommitOffsets, OffsetToCommit
+from anabranch.coordinator.group.commands import CommitAnswer, CommitOffsets, OffsetToCommit
+from anabranch.handlers.group_answers import answer
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.offset_commit import (
@@ -26,7 +28,7 @@ _FIRST_WITH_TOPIC_IDS = 10
 
 def handle(
     broker: Broker, context: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse:
+) -> OffsetCommitResponse | Deferred[OffsetCommitResponse]:
     response = OffsetCommitResponse()
     offsets: list[OffsetToCommit] = []
     waiting: list[OffsetCommitResponsePartition] = []
@@ -34,13 +36,13 @@ def handle(
         topic, refusal = _topic(broker, context.version, asked)
         answers = []
         for partition in asked.partitions:
-            answer = OffsetCommitResponsePartition(
+            answered = OffsetCommitResponsePartition(
                 partition_index=partition.partition_index, error_code=refusal
             )
-            answers.append(answer)
+            answers.append(answered)
             if topic is None:
                 continue
-            waiting.append(answer)
+            waiting.append(answered)
             offsets.append(
                 OffsetToCommit(
                     topic=topic.name,
@@ -54,11 +56,20 @@ def handle(
         response.topics.append(
             OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=answers)
         )
-    for answer, code in zip(
-        waiting, _commit(broker, context, request, tuple(offsets)), strict=True
-    ):
-        answer.error_code = code
-    return response
+
+    def respond(outcome: CommitAnswer | KafkaError) -> OffsetCommitResponse:
+        if isinstance(outcome, KafkaError):
+            codes = [outcome.code] * len(waiting)
+        elif outcome.error:
+            codes = [outcome.error] * len(waiting)
+        else:
+            codes = list(outcome.errors)
+        for partition, code in zip(waiting, codes, strict=True):
+            partition.error_code = code
+        return response
+
+    command = _command(context, request, tuple(offsets))
+    return answer(broker, request.group_id, command, respond)
 
 
 def _topic(
@@ -70,14 +81,10 @@ def _topic(
     return broker.topics.get(asked.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _commit(
-    broker: Broker,
-    context: RequestContext,
-    request: OffsetCommitRequest,
-    offsets: tuple[OffsetToCommit, ...],
-) -> list[ErrorCode]:
-    """Commit what can be; an error for each offset."""
-    command = CommitOffsets(
+def _command(
+    context: RequestContext, request: OffsetCommitRequest, offsets: tuple[OffsetToCommit, ...]
+) -> CommitOffsets:
+    return CommitOffsets(
         group_id=request.group_id,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
@@ -86,13 +93,6 @@ def _commit(
         knows_group_id_not_found=context.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND,
         offsets=offsets,
     )
-    try:
-        answer = broker.groups.submit(request.group_id, command)
-    except KafkaError as error:
-        return [error.code] * len(offsets)
-    if answer.error:
-        return [answer.error] * len(offsets)
-    return list(answer.errors)
 
 
 ROUTE = route(OFFSET_COMMIT, "0-10", handle)

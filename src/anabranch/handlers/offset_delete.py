@@ -1,7 +1,9 @@
 """OffsetDelete (47), version 0: forget committed offsets of topics nobody is subscribed to."""
 
 from anabranch.broker.broker import Broker
-from anabranch.coordinator.group.commands import DeleteOffsets
+from anabranch.broker.deferred import Deferred
+from anabranch.coordinator.group.commands import DeleteOffsets, DeleteOffsetsAnswer
+from anabranch.handlers.group_answers import answer
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.offset_delete import (
@@ -15,7 +17,7 @@ from anabranch.wire.messages.offset_delete import (
 
 def handle(
     broker: Broker, context: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse:
+) -> OffsetDeleteResponse | Deferred[OffsetDeleteResponse]:
     response = OffsetDeleteResponse()
     wanted: list[tuple[str, int]] = []
     waiting: list[OffsetDeleteResponsePartition] = []
@@ -23,24 +25,26 @@ def handle(
         answers = []
         is_known = broker.topics.get(topic.name) is not None
         for partition in topic.partitions:
-            answer = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
-            answers.append(answer)
+            answered = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
+            answers.append(answered)
             if is_known:
                 wanted.append((topic.name, partition.partition_index))
-                waiting.append(answer)
+                waiting.append(answered)
             else:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                answered.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
     command = DeleteOffsets(group_id=request.group_id, partitions=tuple(wanted))
-    try:
-        answered = broker.groups.submit(request.group_id, command)
-    except KafkaError as error:
-        return OffsetDeleteResponse(error_code=error.code)
-    if answered.error:
-        return OffsetDeleteResponse(error_code=answered.error)
-    for answer, code in zip(waiting, answered.errors, strict=True):
-        answer.error_code = code
-    return response
+
+    def respond(outcome: DeleteOffsetsAnswer | KafkaError) -> OffsetDeleteResponse:
+        if isinstance(outcome, KafkaError):
+            return OffsetDeleteResponse(error_code=outcome.code)
+        if outcome.error:
+            return OffsetDeleteResponse(error_code=outcome.error)
+        for partition, code in zip(waiting, outcome.errors, strict=True):
+            partition.error_code = code
+        return response
+
+    return answer(broker, request.group_id, command, respond)
 
 
 ROUTE = route(OFFSET_DELETE, "0", handle)

@@ -4,11 +4,10 @@ Version notes: 3 static members (KIP-345); 4 flexible; 5 protocol type and name 
 answered (KIP-559).
 """
 
-from typing import Any
-
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.coordinator.group.commands import SyncAnswer, SyncGroup
+from anabranch.handlers.group_answers import answer
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import KafkaError
 from anabranch.wire.messages.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupResponse
@@ -28,21 +27,17 @@ def handle(
         assignments=tuple((a.member_id, a.assignment) for a in request.assignments),
         waiter=waiter,
     )
-    try:
-        answer: Any = broker.groups.submit(request.group_id, command, waiter)
-    except KafkaError as error:
-        return _response(error)
-    return answer.then(_response) if isinstance(answer, Deferred) else _response(answer)
+    return answer(broker, request.group_id, command, _response, waiter)
 
 
-def _response(answer: SyncAnswer | KafkaError) -> SyncGroupResponse:
-    if isinstance(answer, KafkaError):
-        answer = SyncAnswer(error=answer.code)
+def _response(outcome: SyncAnswer | KafkaError) -> SyncGroupResponse:
+    if isinstance(outcome, KafkaError):
+        outcome = SyncAnswer(error=outcome.code)
     return SyncGroupResponse(
-        error_code=answer.error,
-        protocol_type=answer.protocol_type,
-        protocol_name=answer.protocol_name,
-        assignment=answer.assignment,
+        error_code=outcome.error,
+        protocol_type=outcome.protocol_type,
+        protocol_name=outcome.protocol_name,
+        assignment=outcome.assignment,
     )
 
 
