@@ -172,6 +172,16 @@ def test_validate_only_changes_nothing(node: Node) -> None:
             "Default topic resources are not allowed.",
         ),
         (
+            TOPIC,
+            "a b",
+            (OPERATION_SET, "retention.ms", "1"),
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            (
+                "Topic name 'a b' is illegal: only ASCII letters, digits, '.', '_' and '-' are "
+                "possible."
+            ),
+        ),
+        (
             BROKER,
             "1",
             (OPERATION_SET, "node.id", "2"),

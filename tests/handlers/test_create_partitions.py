@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from handler_calls import Node
 
+from anabranch.broker import partition_limits
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -111,3 +112,14 @@ def test_duplicates_spoil_no_other(node: Node) -> None:
         ("b", 0, None),
     ]
     assert len(node.broker.topics.get("a").partitions) == 1
+
+
+def test_more_partitions_than_files_may_be_open(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic does not grow beyond what the process can keep open."""
+    node.create_topic("t")
+    monkeypatch.setattr(partition_limits, "open_files_max", lambda: 260)
+    ((_, code, _),) = grow(node, asking("t", 5))
+    assert code == ErrorCode.POLICY_VIOLATION
+    assert grow(node, asking("t", 4)) == [("t", 0, None)]
