@@ -19,6 +19,7 @@ from support.producer_load import (
     KafkaPythonLoad,
     ProducerLoad,
     read_value,
+    running,
     value_of,
 )
 from support.raw_client import RawClient, batch_of
@@ -97,15 +98,12 @@ def test_twenty_kills_lose_and_double_nothing(
         AiokafkaLoad(4, *target),
     ]
     rng = random.Random(20)  # the same crashes in every run, as far as clients allow
-    for load in loads:
-        load.start()
-    for number in range(ROUNDS):
-        wait_for_answers(loads, [rng.randrange(1, 300) for _ in loads])
-        broker.kill()
-        broker.overrides = plain if number % 2 else flushing
-        broker.start()
-    for load in loads:
-        load.stop()
+    with running(loads):
+        for number in range(ROUNDS):
+            wait_for_answers(loads, [rng.randrange(1, 300) for _ in loads])
+            broker.kill()
+            broker.overrides = plain if number % 2 else flushing
+            broker.start()
     check_log(broker, topic, loads)
     assert broker.stop() == 0
     for partition in range(PARTITIONS):
@@ -128,17 +126,14 @@ def test_a_stop_under_load_is_quick_and_loses_nothing(
         KafkaPythonLoad(1, *target),
         AiokafkaLoad(2, *target),
     ]
-    for load in loads:
-        load.start()
-    for _ in range(3):
-        wait_for_answers(loads, [100] * 3)
-        assert broker.stop() == 0
-        assert (broker.data_dir / ".kafka_cleanshutdown").exists()
-        for partition in range(PARTITIONS):
-            check_partition(broker.data_dir / f"load-{partition}")
-        broker.start()
-    for load in loads:
-        load.stop()
+    with running(loads):
+        for _ in range(3):
+            wait_for_answers(loads, [100] * 3)
+            assert broker.stop() == 0
+            assert (broker.data_dir / ".kafka_cleanshutdown").exists()
+            for partition in range(PARTITIONS):
+                check_partition(broker.data_dir / f"load-{partition}")
+            broker.start()
     check_log(broker, "load", loads)
     assert "WARN" not in broker.log_text and "ERROR" not in broker.log_text
 

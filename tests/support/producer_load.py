@@ -1,9 +1,11 @@
 """Producers that write numbered records until they are told to stop, and keep what was answered."""
 
+import contextlib
 import threading
 import time
 from abc import abstractmethod
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import confluent_kafka
@@ -40,6 +42,7 @@ class ProducerLoad:
         self.acked_count = 0
         self.failures: list[str] = []
         self._stopping = threading.Event()
+        self._is_abandoned = False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -51,6 +54,11 @@ class ProducerLoad:
         self._thread.join(PATIENCE_MS / 1000)
         assert not self._thread.is_alive(), f"producer {self.number} did not come to an end"
 
+    def abandon(self) -> None:
+        """End without waiting for answers, because the test failed already."""
+        self._is_abandoned = True
+        self._stopping.set()
+
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
@@ -60,7 +68,8 @@ class ProducerLoad:
                     self._turn()
                 else:
                     self._wait()
-            self._finish()
+            if not self._is_abandoned:
+                self._finish()
         except Exception as error:
             self.failures.append(repr(error))
 
@@ -80,6 +89,21 @@ class ProducerLoad:
 
     def _wait(self) -> None:
         time.sleep(0.001)
+
+
+@contextlib.contextmanager
+def running(loads: Sequence[ProducerLoad]) -> Iterator[None]:
+    """Let the producers write during a `with` block, and wait for their answers at its end."""
+    for load in loads:
+        load.start()
+    try:
+        yield
+        for load in loads:
+            load.stop()
+    except BaseException:
+        for load in loads:
+            load.abandon()
+        raise
 
 
 class ConfluentLoad(ProducerLoad):
