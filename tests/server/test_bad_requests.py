@@ -22,6 +22,7 @@ from anabranch.wire.messages.list_offsets import (
 )
 from anabranch.wire.messages.metadata import METADATA, MetadataRequest
 from anabranch.wire.messages.produce import PRODUCE
+from anabranch.wire.primitives import encode_uvarint
 from support.raw_client import batch_of, produce_request
 
 OTHERS = [route for route in ROUTES.values() if route.api is not API_VERSIONS]
@@ -170,6 +171,29 @@ def test_impossible_lengths(victim: Victim, key: int, version: int, body: bytes)
     attacker.send(frame(header(key, version) + body))
     assert attacker.is_closed_by_broker()
     victim.expect_closed("the request cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "before", "element"),
+    [
+        (10, 4, b"\0\0", b"\x01"),  # FindCoordinator: empty keys
+        (20, 3, None, b"\0\0"),  # DeleteTopics: empty names
+        (19, 7, b"\0\x02\x02x\0\0\0\x01\0\x01\x01", b"\x01\x01\0"),  # one topic's settings
+    ],
+    ids=["FindCoordinator", "DeleteTopics", "CreateTopics"],
+)
+def test_a_million_elements(
+    victim: Victim, key: int, version: int, before: bytes | None, element: bytes
+) -> None:
+    """A megabyte of tiny elements is refused before it becomes a hundred times as much."""
+    count = 1024 * 1024 // len(element)
+    length = struct.pack(">i", count) if before is None else encode_uvarint(count + 1)
+    memory = victim.rss_bytes()
+    attacker = victim.connect()
+    attacker.send(frame(header(key, version) + (before or b"") + length + element * count))
+    assert attacker.is_closed_by_broker()
+    victim.expect_closed("its lists have more elements than any client needs")
+    assert victim.rss_bytes() - memory < 50 * 1024 * 1024
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,8 @@ _TURN_S = 0.02
 # How long a connection that is being closed may take to read what it was still sent.
 _CLOSE_GRACE_S = 5.0
 _LOGGED_CLIENT_ID_LENGTH = 100
+# A request up to this size cannot hold so many elements that counting them would be worth it.
+_UNCOUNTED_REQUEST_MAX_BYTES = 64 * 1024
 
 
 class Slot:
@@ -347,7 +349,10 @@ class Connection(asyncio.BufferedProtocol):
                 self.client_id = (client_id or b"").decode("utf-8", "replace")
             if prepared.is_flexible:
                 pos = skip_header_tags(frame, pos)
-            request = prepared.decode(frame, pos)[0] if prepared.decode is not None else None
+            decode = prepared.decode
+            if len(frame) > _UNCOUNTED_REQUEST_MAX_BYTES and decode is not None:
+                decode = prepared.api.decode_large_request(version)
+            request = decode(frame, pos)[0] if decode is not None else None
         except DecodeError as error:
             self._end(f"the request cannot be read: {error}")
             return

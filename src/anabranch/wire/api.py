@@ -5,6 +5,7 @@ each API in its life, so each (API, version) is generated when the first request
 kept for good.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from anabranch.wire.codegen_decode import DecodeFunction, make_decoder
 from anabranch.wire.codegen_encode import EncodeFunction, make_encoder
 from anabranch.wire.schema import Versions, parse_versions
+
+REQUEST_ELEMENTS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +39,11 @@ class Api:
 
     def decode_request(self, version: int) -> DecodeFunction:
         return self._codec("decode_request", version, make_decoder, self.request)
+
+    def decode_large_request(self, version: int) -> DecodeFunction:
+        """As `decode_request`, and refuses more than REQUEST_ELEMENTS_MAX elements in all lists."""
+        make = functools.partial(make_decoder, elements_max=REQUEST_ELEMENTS_MAX)
+        return self._codec("decode_large_request", version, make, self.request)
 
     def encode_request(self, version: int) -> EncodeFunction:
         return self._codec("encode_request", version, make_encoder, self.request)

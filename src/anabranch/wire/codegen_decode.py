@@ -18,15 +18,22 @@ from anabranch.wire.primitives import (
     finish_uvarint,
     read_uvarint,
     skip_tags,
+    too_many_elements,
 )
 from anabranch.wire.schema import FieldSpec, Primitive, fields_of
 
 DecodeFunction = Callable[[memoryview, int], tuple[Any, int]]
 
 
-def make_decoder(cls: type[Any], version: int, *, flexible: bool) -> DecodeFunction:
-    """Generate the function that reads `cls` as `version` lays it out."""
-    writer = _DecodeWriter(version, flexible)
+def make_decoder(
+    cls: type[Any], version: int, *, flexible: bool, elements_max: int | None = None
+) -> DecodeFunction:
+    """Generate the function that reads `cls` as `version` lays it out.
+
+    With `elements_max` it refuses messages whose arrays have more elements than that, taken
+    together: a megabyte of one-byte elements would become a hundred times as much in memory.
+    """
+    writer = _DecodeWriter(version, flexible, counts=elements_max is not None)
     result = writer.struct(cls)
     writer.emitter.lines = ["    " + line for line in writer.emitter.lines]
     writer.emitter.namespace.update(
@@ -36,10 +43,12 @@ def make_decoder(cls: type[Any], version: int, *, flexible: bool) -> DecodeFunct
         finish_string=finish_string_length,
         read_uvarint=read_uvarint,
         skip_tags=skip_tags,
+        too_many_elements=too_many_elements,
         unpack_from=struct.unpack_from,
         Malformed=(struct.error, IndexError, UnicodeDecodeError, OverflowError),
     )
-    head = "def generated(buf, pos=0):\n    end = len(buf)\n    try:"
+    budget = f"    left = {elements_max}\n" if elements_max is not None else ""
+    head = f"def generated(buf, pos=0):\n    end = len(buf)\n{budget}    try:"
     tail = (
         "    except Malformed as error:\n"
         f"        raise DecodeError(f'{cls.__name__} v{version}: {{error}}') from None\n"
@@ -51,9 +60,10 @@ def make_decoder(cls: type[Any], version: int, *, flexible: bool) -> DecodeFunct
 
 
 class _DecodeWriter:
-    def __init__(self, version: int, flexible: bool) -> None:
+    def __init__(self, version: int, flexible: bool, *, counts: bool) -> None:
         self.version = version
         self.flexible = flexible
+        self.counts = counts
         self.emitter = Emitter()
 
     # Runs of fixed-size fields --------------------------------------------------------------
@@ -170,6 +180,9 @@ class _DecodeWriter:
         smallest = self._smallest(element, nullable=False)
         needed = length if smallest == 1 else f"{smallest} * {length}"
         out.line(f"if {needed} > end - pos: bad_length({length}, {field.name!r})")
+        if self.counts:
+            out.line(f"left -= {length}")
+            out.line("if left < 0: too_many_elements()")
         if isinstance(element, Primitive) and element.format is not None:
             if element.name == "uuid":
                 out.line(f"{value} = [bytes(buf[i:i+16]) for i in range(pos, pos+16*{length}, 16)]")

@@ -102,3 +102,7 @@ def skip_tags(buf: Buffer, pos: int, count: int) -> int:
 
 def bad_length(length: int, field: str) -> NoReturn:
     raise DecodeError(f"{field} has the impossible length {length}")
+
+
+def too_many_elements() -> NoReturn:
+    raise DecodeError("its lists have more elements than any client needs")
