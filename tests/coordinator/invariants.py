@@ -68,6 +68,7 @@ def _check_generations(story: "Story") -> None:
     for name, group in groups.items():
         assert group.generation_id >= story.generations.get(name, 0)
     story.generations = {name: group.generation_id for name, group in groups.items()}
+    story.given = {key: given for key, given in story.given.items() if key[0] in groups}
 
 
 def _check_members(story: "Story", group: ClassicGroup) -> None:
