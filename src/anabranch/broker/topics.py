@@ -33,6 +33,9 @@ class Topic:
     def is_internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
 
+    def has_partition(self, index: int) -> bool:
+        return 0 <= index < len(self.partitions)
+
 
 class LogSettings(NamedTuple):
     """What a topic's settings mean for its partitions."""

@@ -42,6 +42,9 @@ def handle(
             answers.append(answered)
             if topic is None:
                 continue
+            if not topic.has_partition(partition.partition_index):
+                answered.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
             waiting.append(answered)
             offsets.append(
                 OffsetToCommit(

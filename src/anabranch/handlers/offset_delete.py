@@ -23,11 +23,11 @@ def handle(
     waiting: list[OffsetDeleteResponsePartition] = []
     for topic in request.topics:
         answers = []
-        is_known = broker.topics.get(topic.name) is not None
+        known = broker.topics.get(topic.name)
         for partition in topic.partitions:
             answered = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
             answers.append(answered)
-            if is_known:
+            if known is not None and known.has_partition(partition.partition_index):
                 wanted.append((topic.name, partition.partition_index))
                 waiting.append(answered)
             else:
