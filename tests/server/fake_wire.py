@@ -9,9 +9,10 @@ from typing import Any
 
 from anabranch.broker.broker import Broker
 from anabranch.config.load import load_settings
+from anabranch.server.admission import Limits
 from anabranch.server.connection import Connection
 from anabranch.server.dispatch import Dispatch
-from anabranch.server.listener import Limits, Listener
+from anabranch.server.listener import Listener
 
 LIMITS = Limits(
     request_max_bytes=1024 * 1024,

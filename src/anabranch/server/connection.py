@@ -255,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame = bytearray(min(self._frame_size, max(_FIRST_BUFFER_BYTES, 4 * have)))
         self._frame[:have] = rest
         self._frame_filled = have
-        self._listener.reserve(self, len(self._frame))
+        self._listener.admission.reserve(self, len(self._frame))
 
     def _fill_frame(self, nbytes: int) -> None:
         frame = self._frame
@@ -273,14 +273,14 @@ class Connection(asyncio.BufferedProtocol):
             bigger = bytearray(min(self._frame_size, max(2 * len(frame), floor)))
             bigger[: len(frame)] = frame
             self._frame = bigger
-            self._listener.reserve(self, len(bigger) - len(frame))
+            self._listener.admission.reserve(self, len(bigger) - len(frame))
             return
         self._release_frame()
         self._consume(memoryview(frame))
 
     def _release_frame(self) -> None:
         if self._frame is not None:
-            self._listener.release(self, len(self._frame))
+            self._listener.admission.release(self, len(self._frame))
             self._frame = None
 
     # Back-pressure --------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from anabranch.config.listeners import resolve_listeners
 from anabranch.config.load import ConfigError, Settings, load_settings
 from anabranch.engine.log_directory import DirectoryError
 from anabranch.observe import logs
+from anabranch.server.admission import Admission, Limits
 from anabranch.server.dispatch import Dispatch, last_calls
-from anabranch.server.listener import Limits, Listener
+from anabranch.server.listener import Listener
 
 _GRACE_S = 5.0
 
@@ -33,8 +34,9 @@ class Server:
     async def start(self) -> None:
         dispatch = Dispatch(self.broker)
         limits = _limits(self.settings)
+        admission = Admission(limits)
         for wanted in resolve_listeners(self.settings):
-            listener = Listener(wanted.name, dispatch, limits)
+            listener = Listener(wanted.name, dispatch, limits, admission)
             bound = wanted.bound_to(await listener.start(wanted.host, wanted.port))
             self.listeners.append(listener)
             if bound.advertised_host is not None:
