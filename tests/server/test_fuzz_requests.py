@@ -10,10 +10,16 @@ from typing import Any
 
 import pytest
 from arena import Arena, attack, fuzzing, open_arena
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from request_strategies import bodies, number, raw_bytes, valid_bodies
+from request_strategies import bodies, body_of, number, raw_bytes, valid_bodies
 
+from anabranch.wire.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+
+# Metadata 10 can ask by id, but cannot say that there is no topic with that id.
+BY_UNKNOWN_ID = body_of(
+    METADATA, 10, MetadataRequest(topics=[MetadataRequestTopic(topic_id=b"\xff" * 16, name="")])
+)
 PIECES = st.sampled_from([1 << 30, 1 << 30, 64, 7, 1])
 
 
@@ -27,6 +33,7 @@ def test_valid_requests(arena: Arena) -> None:
     """A valid request of any API and version is answered, whatever it asks for."""
 
     @fuzzing(500)
+    @example(body=BY_UNKNOWN_ID, piece_bytes=1 << 30)
     @given(body=valid_bodies(), piece_bytes=PIECES)
     def ask(body: bytes, piece_bytes: int) -> None:
         arena.fight(number(body, 1), piece_bytes)
