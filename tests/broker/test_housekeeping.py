@@ -204,6 +204,7 @@ def test_stopping_ends_everything(kept: Kept) -> None:
     async def main() -> None:
         kept.housekeeping.start()
         await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1 + len(kept.housekeeping.chores())
         await kept.housekeeping.stop()
         assert len(asyncio.all_tasks()) == 1
 
@@ -406,14 +407,18 @@ def test_silent_producers_are_forgotten(make_kept: Callable[..., Kept]) -> None:
     assert log.producers() == []
 
 
-def test_idle_logs_give_their_files_back(kept: Kept) -> None:
+def test_idle_logs_give_their_files_back(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that was not read between two looks is closed, and can be read again."""
     log = kept.log("t")
     kept.fill(log, 8)
+    released = []
+    real = log.release_memory
+    monkeypatch.setattr(log, "release_memory", lambda: released.append(real()))
     before = bytes(log.read(0, 1 << 20))
     idle = log.segments[0]
     kept.run(kept.housekeeping.release_idle)
     assert idle._map is not None
     kept.run(kept.housekeeping.release_idle)
     assert idle._map is None
+    assert len(released) == 2
     assert bytes(log.read(0, 1 << 20)) == before

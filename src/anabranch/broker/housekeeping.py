@@ -98,7 +98,6 @@ class Housekeeping:
 
     async def stop(self) -> None:
         """End all chores; a compaction under way is given up and leaves nothing behind."""
-        self.cleaner.begin_stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -54,12 +54,9 @@ class LogCleaner:
         # The log that is being compacted; its segments must stay until the round is over.
         self.busy_with: PartitionLog | None = None
 
-    def begin_stop(self) -> None:
-        """Make a running round end soon."""
-        self._is_stopping = True
-
     def close(self) -> None:
-        self.begin_stop()
+        """Give a running round up and wait for its thread, which is a matter of milliseconds."""
+        self._is_stopping = True
         self._thread.shutdown(wait=True)
 
     async def clean(self) -> int:
