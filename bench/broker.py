@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import sys
 import tempfile
@@ -85,6 +86,9 @@ class Progress:
         else:
             sys.stderr.write(line + "\n")
         sys.stderr.flush()
+
+    def step(self, title: str, name: str) -> None:
+        self(f"{title}: {name}")
 
     def done(self) -> None:
         if sys.stderr.isatty():
@@ -239,7 +243,7 @@ def measure(plan: Plan, theirs: Candidate, ours: Candidate, progress: Progress) 
                 title = f"round {done + 1} of {plan.rounds}, {candidate.server.name}"
                 progress(f"{title}: settle")
                 candidate.wake()
-                candidate.round(plan, lambda step, title=title: progress(f"{title}: {step}"))
+                candidate.round(plan, functools.partial(progress.step, title))
                 candidate.measure_memory()
                 candidate.freeze()
             done += 1

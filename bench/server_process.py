@@ -182,7 +182,7 @@ def _answers(port: int) -> bool:
             broker_count = struct.unpack_from(">i", _ask(connection, _METADATA_V1), 4)[0]
     except (OSError, EOFError, struct.error):
         return False
-    return error_code == 0 and broker_count > 0
+    return bool(error_code == 0 and broker_count > 0)
 
 
 def _ask(connection: socket.socket, request: bytes) -> bytes:

@@ -125,14 +125,16 @@ def main(argv: list[str] | None = None) -> int:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="compat-java-")))
         server: ServerProcess | None = None
         log_dir: Path | None = None
-        if not arguments.bootstrap_server:
+        bootstrap_servers = arguments.bootstrap_server
+        if not bootstrap_servers:
             log_dir = work / "data"
             start = apache_kafka if arguments.apache_kafka else anabranch
             server = start(data_dir=log_dir)
             stack.enter_context(server)
-            print(f"{server.name} {server.version} on {server.bootstrap_servers}", flush=True)
+            bootstrap_servers = server.bootstrap_servers
+            print(f"{server.name} {server.version} on {bootstrap_servers}", flush=True)
         target = Target(
-            bootstrap_servers=arguments.bootstrap_server or server.bootstrap_servers,
+            bootstrap_servers=bootstrap_servers,
             classpath=classpath,
             work_dir=work,
             log_dir=log_dir,

@@ -91,6 +91,28 @@ final class Broker implements AutoCloseable {
     return new KafkaConsumer<>(all, new ByteArrayDeserializer(), new ByteArrayDeserializer());
   }
 
+  /** A consumer of a group that notices soon what happens to it. */
+  Consumer<byte[], byte[]> groupConsumer(String group, Map<String, Object> extra) {
+    Map<String, Object> all = new HashMap<>(extra);
+    all.put("group.id", group);
+    all.putIfAbsent("auto.offset.reset", "earliest");
+    all.putIfAbsent("enable.auto.commit", false);
+    all.putIfAbsent("heartbeat.interval.ms", 300);
+    all.putIfAbsent("session.timeout.ms", 6_000);
+    return consumer(all);
+  }
+
+  /** So many records in each partition of a topic. */
+  void fillAll(String topic, int partitions, int count) throws Exception {
+    try (Producer<byte[], byte[]> producer = producer(Map.of())) {
+      List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+      for (int i = 0; i < count * partitions; i++) {
+        records.add(new ProducerRecord<>(topic, i % partitions, null, bytes("" + i)));
+      }
+      sendAll(producer, records);
+    }
+  }
+
   /** Sends values "0" to "count-1", with the same as key, and waits for all of them. */
   List<RecordMetadata> fill(TopicPartition tp, int count) throws Exception {
     try (Producer<byte[], byte[]> producer = producer(Map.of())) {

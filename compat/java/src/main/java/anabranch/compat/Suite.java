@@ -94,6 +94,9 @@ public final class Suite {
       suite.add("topics", () -> new TopicAdminChecks(broker).addTo(suite));
       suite.add("cluster", () -> new ClusterAdminChecks(broker).addTo(suite));
       suite.add("configs", () -> new ConfigAdminChecks(broker).addTo(suite));
+      suite.add("groups", () -> new GroupChecks(broker).addTo(suite));
+      suite.add("commits", () -> new CommitChecks(broker).addTo(suite));
+      suite.add("group admin", () -> new GroupAdminChecks(broker).addTo(suite));
       code = suite.run(arguments.length > 1 ? arguments[1] : "");
     }
     System.exit(code);
