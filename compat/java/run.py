@@ -40,7 +40,8 @@ def build() -> str:
     sources = [HERE / "pom.xml", *HERE.glob("src/**/*.java")]
     if not stamp.exists() or stamp.stat().st_mtime < max(path.stat().st_mtime for path in sources):
         print("compat/java: building with Maven ...", file=sys.stderr)
-        goals = ["clean", "compile", "dependency:copy-dependencies"]
+        # No "clean": another run of this suite may be using the classes.
+        goals = ["compile", "dependency:copy-dependencies"]
         options = ["-DincludeScope=runtime", f"-DoutputDirectory={HERE / 'lib'}"]
         subprocess.run(["mvn", "-q", "-B", *goals, *options], cwd=HERE, check=True)
         stamp.touch()
