@@ -36,6 +36,9 @@ INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 
 READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
+# Pages read through a map count as this process's memory until they are let go, though they are
+# only the page cache's; after so many bytes they are, which costs a minor fault on the next touch.
+_TOUCHED_BYTES_MAX = 32 * 1024 * 1024
 _HINTS_MAX = 256
 _LENGTH_PREFIX_SIZE = 12
 _BATCH_LENGTH_MIN = HEADER_SIZE - _LENGTH_PREFIX_SIZE
@@ -62,6 +65,7 @@ class Segment:
         "_mapped_bytes",
         "_offset_index",
         "_time_index",
+        "_touched_bytes",
         "_view",
         "_was_read",
         "base_offset",
@@ -114,6 +118,7 @@ class Segment:
         self._mapped_bytes = -1
         self._hints: dict[int, int] = {}
         self._was_read = False
+        self._touched_bytes = 0  # read through the map since its pages were last let go
         self._advised_from = 0
         self._advised_upto = 0
 
@@ -182,6 +187,7 @@ class Segment:
 
     def release_memory(self) -> None:
         """Let the mapped pages go; they stay in the page cache and come back when touched."""
+        self._touched_bytes = 0
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -308,6 +314,9 @@ class Segment:
         view = self._view
         if view is None:
             return memoryview(_pread_exactly(self.fd, end - position, position))
+        self._touched_bytes += end - position
+        if self._touched_bytes > _TOUCHED_BYTES_MAX:
+            self.release_memory()
         return view[position:end]
 
     def position_of(self, offset: int) -> int:
