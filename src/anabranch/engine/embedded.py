@@ -16,7 +16,7 @@ from pathlib import Path
 
 from anabranch.engine.log_directory import DirectoryError, LogDirectory
 from anabranch.engine.metadata_store import FILE_NAME, MetadataStore, StoredTopic
-from anabranch.log.checkpoints import read_topic_id
+from anabranch.log.checkpoints import read_topic_id, sync_folder
 from anabranch.log.log_config import LogConfig
 from anabranch.log.partition_log import PartitionLog, remove_folder
 from anabranch.model.errors import KafkaError
@@ -74,17 +74,20 @@ class EmbeddedEngine:
         """Open the log of every partition of every topic, recovering what needs it."""
         topics = self.store.topics()
         found = self._scan({topic.topic_id: topic for topic in topics})
+        made: list[PartitionLog] = []
         for topic in topics:
             config = config_of(topic)
             for partition in range(topic.partitions):
                 # Checkpoints speak only of a folder that is there: a new one starts at 0.
                 directory = found.get((topic.name, partition))
                 if directory is None:
-                    self._open_log(topic, partition, config, self._emptiest_directory(), now_ms)
+                    directory = self._emptiest_directory()
+                    made.append(self._open_log(topic, partition, config, directory, now_ms))
                 else:
                     self._open_log(
                         topic, partition, config, directory, now_ms, with_checkpoints=True
                     )
+        self._sync_names(made)
         return topics
 
     def _scan(self, known: dict[bytes, StoredTopic]) -> dict[tuple[str, int], LogDirectory]:
@@ -168,7 +171,17 @@ class EmbeddedEngine:
                 self.discard_logs(made)
                 remove_folder(folder)  # of the one that did not come to be
                 raise
+        try:
+            self._sync_names(made)
+        except BaseException:
+            self.discard_logs(made)
+            raise
         return made
+
+    def _sync_names(self, made: Iterable[PartitionLog]) -> None:
+        """Make the names of new folders durable, all at once; their files go with a first flush."""
+        for path in {self._directory_of[log].path for log in made}:
+            sync_folder(path)
 
     def discard_logs(self, logs: Iterable[PartitionLog]) -> None:
         """Undo `create_logs`, as far as the disk lets it."""

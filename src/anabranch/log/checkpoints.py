@@ -104,9 +104,15 @@ def read_topic_id(folder: Path) -> bytes | None:
     return topic_id if len(topic_id) == 16 else None
 
 
-def write_topic_id(folder: Path, topic_id: bytes) -> None:
+def write_topic_id(folder: Path, topic_id: bytes) -> Path:
+    """Say which topic the folder is for; returns the file, which the log's first flush syncs.
+
+    Until then nothing in the folder is durable, and a folder that does not say is nobody else's.
+    """
     encoded = base64.urlsafe_b64encode(topic_id).decode("ascii").rstrip("=")
-    write_atomically(folder / PARTITION_METADATA, f"version: 0\ntopic_id: {encoded}".encode())
+    path = folder / PARTITION_METADATA
+    write_atomically(path, f"version: 0\ntopic_id: {encoded}".encode(), is_synced=False)
+    return path
 
 
 def mark_clean_shutdown(log_dir: Path) -> None:

@@ -7,10 +7,12 @@ go on in between; they belong to the next flush.
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anabranch.log.checkpoints import sync_folder
+from anabranch.log.checkpoints import sync_folder, write_leader_epochs
+from anabranch.log.leader_epochs import Entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,30 +23,39 @@ class FlushJob:
     started_ms: int
     fd: int
     """A duplicate of the active segment's descriptor, so that a roll or close cannot take it."""
+    folder: Path
     sealed_paths: tuple[Path, ...] = ()
     """Files of segments that were sealed since the last flush."""
-    folder: Path | None = None
-    """Set when files were created, because their names must become durable too."""
+    written_paths: tuple[Path, ...] = ()
+    """Small files that were written without a sync when the log was made."""
+    leader_epochs: Entries | None = None
+    """What the file of leader epochs should say, when it does not."""
+    has_new_names: bool = False
+    """Whether files were created, because their names must become durable too."""
 
     def run(self) -> None:
         """Sync everything; OSError when the disk refuses. Safe off the event loop, call once."""
         try:
+            for path in self.written_paths:
+                _sync_path(path, os.fsync)
             for path in self.sealed_paths:
-                _sync_path(path)
+                _sync_path(path, os.fdatasync)
             os.fdatasync(self.fd)
-            if self.folder is not None:
-                with contextlib.suppress(FileNotFoundError):  # the topic was deleted meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the topic was deleted meanwhile
+                if self.leader_epochs is not None:
+                    write_leader_epochs(self.folder, self.leader_epochs)
+                if self.has_new_names:
                     sync_folder(self.folder)
         finally:
             os.close(self.fd)
 
 
-def _sync_path(path: Path) -> None:
+def _sync_path(path: Path, sync: Callable[[int], None]) -> None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return  # retention or compaction removed it since; nothing is left to make durable
     try:
-        os.fdatasync(fd)
+        sync(fd)
     finally:
         os.close(fd)

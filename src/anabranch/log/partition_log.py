@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 
 from anabranch.log import append_checks, lookups
 from anabranch.log.append_checks import PRODUCER_CODEC, check_header
+from anabranch.log.checkpoints import write_leader_epochs
 from anabranch.log.flush import FlushJob
 from anabranch.log.log_config import LogConfig
 from anabranch.log.lookups import TimestampOffset
@@ -91,7 +92,10 @@ class PartitionLog:
         self._base_offsets = [segment.base_offset for segment in self._segments]
         self._active = self._segments[-1]
         self._unsynced = [s for s in self._segments[:-1] if s.next_offset > self.recovery_point]
+        self._unsynced_files = loaded.unsynced_files
         self._folder_is_unsynced = True
+        # Where the newest snapshot of the producers on disk tells the whole truth, if anywhere.
+        self._snapshot_offset = self.log_end_offset if loaded.has_snapshot else -1
 
     @classmethod
     def open(
@@ -402,7 +406,10 @@ class PartitionLog:
         return list(self.producer_states.describe())
 
     def expire_producers(self, now_ms: int) -> int:
-        return self.producer_states.expire(now_ms, self._config.producer_id_expiration_ms)
+        expired = self.producer_states.expire(now_ms, self._config.producer_id_expiration_ms)
+        if expired:
+            self._snapshot_offset = -1
+        return expired
 
     def close_idle(self) -> None:
         """Drop maps and descriptors of segments that nobody read since the last call."""
@@ -464,10 +471,14 @@ class PartitionLog:
             upto_offset=self.log_end_offset,
             started_ms=now_ms,
             fd=fd,
+            folder=self.folder,
             sealed_paths=tuple(sealed),
-            folder=self.folder if self._folder_is_unsynced else None,
+            written_paths=tuple(self._unsynced_files),
+            leader_epochs=self.leader_epochs.unwritten(self.log_end_offset),
+            has_new_names=self._folder_is_unsynced,
         )
         self._unsynced = []
+        self._unsynced_files = []
         self._folder_is_unsynced = False
         return job
 
@@ -480,6 +491,8 @@ class PartitionLog:
         if error is not None:
             self.failed = f"syncing to disk failed ({error})"
             return
+        if job.leader_epochs is not None:
+            self.leader_epochs.note_written(job.leader_epochs)
         self.recovery_point = max(self.recovery_point, job.upto_offset)
         self.last_flush_ms = max(self.last_flush_ms, job.started_ms)
 
@@ -508,13 +521,22 @@ class PartitionLog:
             if is_clean:
                 self.flush(now_ms)
                 self._active.seal()
-                write_snapshot(self.folder, self.log_end_offset, self.producer_states)
+                self._write_checkpoints()
         except (OSError, KafkaError) as error:
             is_clean = False
             _LOG.error("%s-%d: closing failed: %s", self.topic, self.partition, error)
         finally:
             self._close_files()
         return is_clean
+
+    def _write_checkpoints(self) -> None:
+        """Write what the next start wants to read, unless it is there already."""
+        epochs = self.leader_epochs.unwritten(self.log_end_offset)
+        if epochs is not None:
+            write_leader_epochs(self.folder, epochs)
+        is_empty = self.log_end_offset == self._segments[0].base_offset
+        if not is_empty and self._snapshot_offset != self.log_end_offset:
+            write_snapshot(self.folder, self.log_end_offset, self.producer_states)
 
     def delete(self) -> Path:
         """Close the log and rename its folder out of the way; returns the new path.

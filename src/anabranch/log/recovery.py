@@ -58,6 +58,10 @@ class LoadedLog:
     leader_epochs: LeaderEpochs
     log_start_offset: int
     recovery_point: int
+    unsynced_files: list[Path]
+    """Files that were written without a sync and go with the first flush."""
+    has_snapshot: bool
+    """Whether a snapshot of the producers at the log's end is there."""
 
 
 def load_log(
@@ -71,8 +75,9 @@ def load_log(
     now_ms: int,
 ) -> LoadedLog:
     """Bring the folder into order and load it; a folder that is not there is made."""
-    _prepare_folder(folder, topic_id)
+    unsynced_files = _prepare_folder(folder, topic_id)
     finish_interrupted(folder)
+    epochs = LeaderEpochs(folder)
     segments = _find_segments(folder, config, now_ms)
     end_offset = 0
     if segments:
@@ -84,7 +89,7 @@ def load_log(
         if damaged is not None:
             clean, recovery_point = False, damaged
         if not clean:
-            _check_segments(folder, segments, recovery_point, config)
+            _check_segments(folder, segments, recovery_point, config, epochs)
         end_offset = segments[-1].next_offset
     if end_offset < log_start_offset or not segments:
         # Records up to the log's start were deleted for good, so the log cannot end before it.
@@ -95,29 +100,33 @@ def load_log(
     else:
         segments[-1].open_for_append(config, is_new=False)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
-    epochs = LeaderEpochs(folder)
     epochs.truncate_end(end_offset)
     epochs.truncate_start(log_start_offset)
+    producer_states, snapshot_offset = _load_producers(folder, segments, now_ms)
     return LoadedLog(
         segments=segments,
-        producer_states=_load_producers(folder, segments, now_ms),
+        producer_states=producer_states,
         leader_epochs=epochs,
         log_start_offset=log_start_offset,
         recovery_point=end_offset if clean else min(recovery_point, end_offset),
+        unsynced_files=unsynced_files,
+        has_snapshot=snapshot_offset == end_offset,
     )
 
 
-def _prepare_folder(folder: Path, topic_id: bytes) -> None:
+def _prepare_folder(folder: Path, topic_id: bytes) -> list[Path]:
+    """Make the folder, or see that it is the topic's; returns the files that were written."""
     folder.mkdir(parents=True, exist_ok=True)
     found = checkpoints.read_topic_id(folder)
     if found is None:
-        checkpoints.write_topic_id(folder, topic_id)
-    elif found != topic_id:
+        return [checkpoints.write_topic_id(folder, topic_id)]
+    if found != topic_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_TOPIC_ID,
             f"{folder} belongs to another topic of this name (id {found.hex()}, not"
             f" {topic_id.hex()}); move the folder away",
         )
+    return []
 
 
 # Leftovers of an interrupted cleaning or removal
@@ -253,12 +262,16 @@ def _new_segment(folder: Path, base_offset: int, config: LogConfig, now_ms: int)
 
 
 def _check_segments(
-    folder: Path, segments: list[Segment], recovery_point: int, config: LogConfig
+    folder: Path,
+    segments: list[Segment],
+    recovery_point: int,
+    config: LogConfig,
+    epochs: LeaderEpochs,
 ) -> None:
     """Check every batch from the recovery point's segment on; cut the log at the first bad one."""
     for i in range(_floor(segments, recovery_point), len(segments)):
         segment = segments[i]
-        problem = check_segment(segment, config.index_interval_bytes)
+        problem = check_segment(segment, config.index_interval_bytes, epochs)
         valid_bytes = segment.size_bytes
         if problem is not None:
             file_bytes = os.stat(segment.path()).st_size
@@ -279,10 +292,11 @@ def _check_segments(
         segment.seal()
 
 
-def check_segment(segment: Segment, index_interval_bytes: int) -> str | None:
+def check_segment(segment: Segment, index_interval_bytes: int, epochs: LeaderEpochs) -> str | None:
     """Check every batch and rebuild the indexes in memory; says what is wrong, if anything.
 
-    `size_bytes` and `next_offset` end up at the last good batch.
+    `size_bytes` and `next_offset` end up at the last good batch, and `epochs` knows of every
+    leader epoch there.
     """
     segment.reset_indexes()
     segment.next_offset = segment.base_offset
@@ -295,11 +309,14 @@ def check_segment(segment: Segment, index_interval_bytes: int) -> str | None:
     finally:
         os.close(fd)
     with mapped, memoryview(mapped) as view:
-        return _check_batches(segment, view, index_interval_bytes)
+        return _check_batches(segment, view, index_interval_bytes, epochs)
 
 
-def _check_batches(segment: Segment, view: memoryview, interval_bytes: int) -> str | None:
+def _check_batches(
+    segment: Segment, view: memoryview, interval_bytes: int, epochs: LeaderEpochs
+) -> str | None:
     end = len(view)
+    epoch = epochs.latest
     position = 0
     next_offset = segment.base_offset
     offset_max = segment.base_offset + _RELATIVE_OFFSET_MAX
@@ -318,6 +335,9 @@ def _check_batches(segment: Segment, view: memoryview, interval_bytes: int) -> s
             if crc32c(covered) != header[4]:
                 return f"the batch at offset {base_offset} does not match its CRC-32C"
         segment.note_batch(position, size, last_offset, header[8], interval_bytes)
+        if header[2] > epoch:
+            epoch = header[2]
+            epochs.assign(epoch, base_offset)
         position += size
         next_offset = last_offset + 1
         segment.size_bytes = position
@@ -328,10 +348,13 @@ def _check_batches(segment: Segment, view: memoryview, interval_bytes: int) -> s
 # Producers
 
 
-def _load_producers(folder: Path, segments: list[Segment], now_ms: int) -> ProducerStates:
+def _load_producers(
+    folder: Path, segments: list[Segment], now_ms: int
+) -> tuple[ProducerStates, int]:
     """The newest snapshot that does not lie beyond the log's end, and what was written since.
 
-    Snapshots are kept for the starts of segments; all others but the newest are strays.
+    Also returned is the offset of that snapshot, or -1 without one. Snapshots are kept for the
+    starts of segments; all others but the newest are strays.
     """
     end_offset = segments[-1].next_offset
     names = [name for name in os.listdir(folder) if _is_segment_file(name, SNAPSHOT_SUFFIX)]
@@ -348,6 +371,7 @@ def _load_producers(folder: Path, segments: list[Segment], now_ms: int) -> Produ
                 continue
         if states is None or offset not in bases:
             _unlink([path])
+    has_snapshot = states is not None
     states = states or ProducerStates()
     headers = _headers_between(segments, snapshot_offset, end_offset)
     for header in headers:
@@ -355,7 +379,7 @@ def _load_producers(folder: Path, segments: list[Segment], now_ms: int) -> Produ
             write_snapshot(folder, header.base_offset, states, is_synced=False)
         states.record_header(header, now_ms)
     _recall_batches(segments, snapshot_offset, states)
-    return states
+    return states, snapshot_offset if has_snapshot else -1
 
 
 def _headers_between(
