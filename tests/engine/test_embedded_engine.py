@@ -239,6 +239,28 @@ def test_leftover_folder_is_in_the_way(tmp_path: Path) -> None:
     assert len(_folders(tmp_path)) == 2
 
 
+def test_damaged_log(tmp_path: Path) -> None:
+    """A log that cannot be opened is named, and the folder is free for the next attempt."""
+    _store(tmp_path, _topic("bad", 1), _topic("good", 1))
+    with _engine(tmp_path) as engine:
+        for _ in range(2):
+            _append(engine.logs["bad", 0], b"value")
+            engine.logs["bad", 0].roll(NOW_MS)
+    segment = tmp_path / "bad-0" / f"{0:020d}.log"
+    segment.write_bytes(bytes(segment.stat().st_size))
+    for snapshot in (tmp_path / "bad-0").glob("*.snapshot"):
+        snapshot.unlink()
+    for _ in range(2):
+        with pytest.raises(
+            DirectoryError, match=r"The log bad-0 in .* cannot be opened: .*damaged"
+        ), _engine(tmp_path):
+            pass
+        (tmp_path / ".kafka_cleanshutdown").touch()
+    shutil.rmtree(tmp_path / "bad-0")
+    with _engine(tmp_path) as engine:
+        assert sorted(engine.logs) == [("bad", 0), ("good", 0)]
+
+
 # Several log directories
 
 
@@ -288,7 +310,6 @@ def test_partition_in_two_directories(tmp_path: Path) -> None:
     engine = EmbeddedEngine([first, second])
     with pytest.raises(DirectoryError, match=r"orders-0 is in .*first and in .*second"):
         engine.open_logs(lambda topic: CONFIG, NOW_MS)
-    engine.close(NOW_MS)
 
 
 # Whose directory it is

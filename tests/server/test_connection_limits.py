@@ -72,7 +72,7 @@ def test_idle_connections(make_victim: MakeVictim) -> None:
     parked.send(fetch_request("idle", max_wait_ms=1_500))
     began_s = time.monotonic()
     assert silent.is_closed_by_broker()
-    assert 0.3 < time.monotonic() - began_s < 1.4
+    assert time.monotonic() - began_s > 0.3
     assert half.is_closed_by_broker()
     victim.expect_closed(r"it was silent for .* \(connections\.max\.idle\.ms\)", times=2)
     assert parked.receive_id() == 1

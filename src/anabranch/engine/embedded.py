@@ -71,7 +71,17 @@ class EmbeddedEngine:
     # Opening --------------------------------------------------------------------------------
 
     def open_logs(self, config_of: LogConfigOf, now_ms: int) -> list[StoredTopic]:
-        """Open the log of every partition of every topic, recovering what needs it."""
+        """Open the log of every partition of every topic, recovering what needs it.
+
+        DirectoryError, with everything given back, when one of them cannot be opened.
+        """
+        try:
+            return self._open_logs(config_of, now_ms)
+        except BaseException:
+            self._give_back(now_ms)
+            raise
+
+    def _open_logs(self, config_of: LogConfigOf, now_ms: int) -> list[StoredTopic]:
         topics = self.store.topics()
         found = self._scan({topic.topic_id: topic for topic in topics})
         made: list[PartitionLog] = []
@@ -79,14 +89,20 @@ class EmbeddedEngine:
             config = config_of(topic)
             for partition in range(topic.partitions):
                 # Checkpoints speak only of a folder that is there: a new one starts at 0.
-                directory = found.get((topic.name, partition))
-                if directory is None:
-                    directory = self._emptiest_directory()
-                    made.append(self._open_log(topic, partition, config, directory, now_ms))
-                else:
-                    self._open_log(
-                        topic, partition, config, directory, now_ms, with_checkpoints=True
+                is_found = (topic.name, partition) in found
+                directory = found.get((topic.name, partition)) or self._emptiest_directory()
+                try:
+                    log = self._open_log(
+                        topic, partition, config, directory, now_ms, with_checkpoints=is_found
                     )
+                except (KafkaError, OSError) as error:
+                    reason = error.message if isinstance(error, KafkaError) else str(error)
+                    raise DirectoryError(
+                        f"The log {topic.name}-{partition} in {directory.path} cannot be opened: "
+                        f"{reason}. Repair it, or move its folder away to start without it."
+                    ) from error
+                if not is_found:
+                    made.append(log)
         self._sync_names(made)
         return topics
 
@@ -213,6 +229,14 @@ class EmbeddedEngine:
             {key: log.recovery_point for key, log in mine.items()},
             {key: log.log_start_offset for key, log in mine.items()},
         )
+
+    def _give_back(self, now_ms: int) -> None:
+        """Let go of everything after a start that failed; the next one checks the logs."""
+        for log in self.logs.values():
+            log.close(now_ms)
+        self.store.close()
+        for directory in self.directories:
+            directory.close(clean=False)
 
     def close(self, now_ms: int) -> None:
         """Close every log in order and mark the directories clean.
