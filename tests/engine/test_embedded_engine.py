@@ -251,9 +251,10 @@ def test_damaged_log(tmp_path: Path) -> None:
     for snapshot in (tmp_path / "bad-0").glob("*.snapshot"):
         snapshot.unlink()
     for _ in range(2):
-        with pytest.raises(
-            DirectoryError, match=r"The log bad-0 in .* cannot be opened: .*damaged"
-        ), _engine(tmp_path):
+        with (
+            pytest.raises(DirectoryError, match=r"The log bad-0 in .* cannot be opened: .*damaged"),
+            _engine(tmp_path),
+        ):
             pass
         (tmp_path / ".kafka_cleanshutdown").touch()
     shutil.rmtree(tmp_path / "bad-0")
