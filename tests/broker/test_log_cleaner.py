@@ -249,6 +249,20 @@ def test_a_topic_deleted_meanwhile(
     assert again.log_end_offset == 0
 
 
+def test_a_void_round_is_not_repeated_at_once(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, lines: list[tuple[str, Any]]
+) -> None:
+    """A log whose segments changed under a round waits for the next time, and then works."""
+    log = kept.log("t")
+    write(log, *"a" * 13)
+    with monkeypatch.context() as patched:
+        patched.setattr("anabranch.broker.log_cleaner.swap_cleaned", lambda *args: None)
+        assert asyncio.run(kept.housekeeping.cleaner.clean()) == 1
+    assert (lines, kept.broker.cleaner_offsets.get(log)) == ([], None)
+    assert asyncio.run(kept.housekeeping.cleaner.clean()) == 1
+    assert lines == [("log.compacted", "t-0")]
+
+
 def test_retention_waits_for_the_round(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, lines: list[tuple[str, Any]]
 ) -> None:

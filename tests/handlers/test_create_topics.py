@@ -252,6 +252,13 @@ def test_request_for_millions_of_partitions(node: Node) -> None:
     assert len(node.broker.topics) == 0
 
 
+def test_the_largest_request(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 partitions in one request are still possible."""
+    monkeypatch.setattr(partition_limits, "open_files_max", lambda: 1 << 20)
+    (result,) = create(node, asking("wide", 10_000), validate_only=True)
+    assert (result.error_code, result.num_partitions) == (0, 10_000)
+
+
 def test_more_partitions_than_files_may_be_open(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

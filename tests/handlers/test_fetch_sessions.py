@@ -259,6 +259,14 @@ def test_an_incremental_fetch_waits_like_any_other(client: Client) -> None:
     assert client.fetch(wanting((1, 1))) == []
 
 
+def test_version_7_is_the_first_with_sessions(client: Client) -> None:
+    """A session can be opened and used from there on."""
+    first = client.node.call(client.request(wanting((0, 0))), 7)
+    assert first.session_id > 0
+    client.session_id, client.epoch = first.session_id, 1
+    assert client.node.call(client.request(), 7).responses == []
+
+
 def test_versions_before_7_have_no_sessions(client: Client) -> None:
     """An old client is answered in full each time and opens nothing."""
     for _ in range(2):
