@@ -86,6 +86,7 @@ def _check_members(story: "Story", group: ClassicGroup) -> None:
 
 def _check_state(story: "Story", group: ClassicGroup) -> None:
     members = group.members.values()
+    assert group.state is PREPARING or not group.is_initial
     match group.state:
         case ClassicState.EMPTY:
             assert not members
@@ -93,7 +94,7 @@ def _check_state(story: "Story", group: ClassicGroup) -> None:
         case ClassicState.PREPARING_REBALANCE:
             assert not group.pending_syncs
             assert all(m.sync_waiter is None for m in members)
-            assert group.previous_state is EMPTY or not group.has_all_joined
+            assert group.is_initial or not group.has_all_joined
         case ClassicState.COMPLETING_REBALANCE:
             assert group.leader_id in group.pending_syncs
             assert group.protocol_name in group.common_protocols()

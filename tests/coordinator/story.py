@@ -121,8 +121,7 @@ def line(group: ClassicGroup | None) -> str:
         leads = "*" * (group.leader_id == member.member_id)
         words.append(f"{leads}{member.member_id}{marks}{given}")
     words += [f"({member_id})" for member_id in sorted(group.pending_members)]
-    is_initial = group.previous_state is ClassicState.EMPTY
-    if group.state is ClassicState.PREPARING_REBALANCE and is_initial:
+    if group.is_initial:
         words.append(f"initial,{group.join_delay_left_ms}")
         words += ["more"] * group.has_new_member
     return " ".join(words)

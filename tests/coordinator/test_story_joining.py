@@ -119,6 +119,33 @@ def test_a_rebalance_timeout_shorter_than_the_delay_is_not_extended():
     [step] = story.wait(DELAY_MS)
 
     assert sorted(step.wakes) == ["join a", "join b"]
+    story.sync("b-2", 1)
+    story.sync("a-1", 1, {"a-1": b"A"}).gives(
+        answer=synced(b"A"),
+        wakes={"sync b-2": synced(b"")},
+        durable=[
+            written(
+                1,
+                member("a-1", b"A", rebalance_timeout_ms=1_000),
+                member("b-2", b"", rebalance_timeout_ms=1_000),
+                at_ms=START_MS + DELAY_MS,
+            )
+        ],
+        timers={"sync": None, "a-1": SESSION_MS, "b-2": SESSION_MS},
+        group="Stable 1 range *a-1=A b-2",
+    )
+
+
+def test_newcomers_of_an_earlier_delay_do_not_extend_a_later_one():
+    """Each first generation of an empty group looks for newcomers anew."""
+    story = Story()
+    story.stable("a", "b", rebalance_timeout_ms=1_000)
+    story.leave("a-1", "b-2")
+    story.join("c")
+
+    [step] = story.wait(DELAY_MS)
+
+    assert list(step.wakes) == ["join c"]
 
 
 def test_without_an_initial_delay_the_generation_begins_at_once():
@@ -317,6 +344,31 @@ def test_the_protocol_that_most_members_prefer_is_chosen():
         "a-1", 1, leader_id="a-1", members=["a-1", "b-2", "c-3"], protocol=STICKY[0]
     )
     assert story.answers["join b"] == joined("b-2", 1, leader_id="a-1", protocol=STICKY[0])
+
+
+def test_the_leader_decides_a_tied_vote_though_it_came_later():
+    """The first member is static and away; the second leads and its choice counts."""
+    story = Story()
+    story.join("a", protocols=STICKY_AND_RANGE, group_instance_id="i")
+    story.join("b", protocols=RANGE_AND_STICKY)
+    story.wait(2 * DELAY_MS)
+    assert story.answers["join b"].protocol_name == "sticky"
+    story.sync("i-1", 1)
+    story.sync("b-2", 1)
+
+    story.join("b", "b-2", protocols=(("range", b"news"), *STICKY))
+    story.live(REBALANCE_MS, "i-1")
+
+    answer = story.answers["join b'"]
+    assert (answer.leader_id, answer.protocol_name) == ("b-2", "range")
+    assert [told.member_id for told in answer.members] == ["i-1", "b-2"]
+
+    # It leads on, though it is not the first member, as long as it rejoins.
+    story.sync("b-2", 2)
+    story.sync("i-1", 2)
+    story.join("b", "b-2", protocols=RANGE_AND_STICKY)
+    story.join("a", "i-1", protocols=RANGE_AND_STICKY, group_instance_id="i")
+    assert story.answers["join b''"].leader_id == "b-2"
 
 
 def test_the_leader_decides_a_tied_vote():

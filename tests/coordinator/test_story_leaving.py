@@ -128,6 +128,26 @@ def test_a_pending_member_that_leaves_an_empty_group_leaves_it_empty():
     )
 
 
+def test_a_pending_member_of_a_group_that_has_become_empty_can_leave_or_expire():
+    """The group stays as it is, in the generation it has."""
+    story = Story()
+    [a] = story.stable("a")
+    story.join("p", requires_known_member_id=True)
+    story.join("q", requires_known_member_id=True)
+    story.leave(a)
+    story.fire().gives(
+        durable=[written(2, at_ms=story.now_ms)],
+        timers={"join": None},
+        group="Empty 2 - (p-2) (q-3)",
+    )
+
+    story.leave("p-2").gives(
+        answer=left(("p-2", None, NONE)), timers={"p-2": None}, group="Empty 2 - (q-3)"
+    )
+    [step] = story.wait(SESSION_MS)
+    step.gives(timers={"q-3": None}, group="Empty 2 -")
+
+
 def test_a_pending_member_that_leaves_completes_the_rebalance():
     """It was the last one awaited."""
     story = Story()

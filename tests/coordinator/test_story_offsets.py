@@ -462,6 +462,7 @@ def test_offsets_of_a_group_whose_topics_are_not_known_do_not_expire(kind):
     story = Story()
     [a] = story.stable("a", **kind)
     story.commit(1, a, 1)
+    story.commit(2, a, 1, topic="old")
 
     story.now_ms += 2 * RETENTION_MS
 

@@ -110,6 +110,35 @@ def test_with_a_lower_limit_the_first_to_rejoin_stay():
     )
 
 
+def test_a_group_that_is_just_full_goes_on_after_a_restart():
+    """The limit itself is allowed."""
+    story = Story()
+    a, b = story.stable("a", "b")
+
+    story.restart(max_size=2).gives(
+        timers={a: SESSION_MS, b: SESSION_MS}, group="Stable 1 range *a-1=A b-2=B"
+    )
+
+
+def test_a_former_self_is_fenced_rather_than_told_that_the_group_is_full():
+    """Its instance has a place, but it is not the instance any more."""
+    story = Story(max_size=1)
+    [a] = story.stable("a", group_instance_id="i")
+    story.join("a", group_instance_id="i")
+
+    story.join("a", a, group_instance_id="i").fails(ErrorCode.FENCED_INSTANCE_ID, member_id=a)
+
+
+def test_a_member_of_a_full_group_that_says_it_is_somebody_else_stays_a_member():
+    """It is refused for that, but keeps its place."""
+    story = Story(max_size=1)
+    [a] = story.stable("a")
+
+    story.join("a", a, group_instance_id="i").fails(
+        ErrorCode.UNKNOWN_MEMBER_ID, member_id=a, group="Stable 1 range *a-1=A"
+    )
+
+
 def test_a_static_member_comes_back_to_a_full_group():
     """It takes its own place; Kafka refuses it."""
     story = Story(max_size=1)

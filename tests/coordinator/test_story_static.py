@@ -89,6 +89,37 @@ def test_a_restarted_follower_costs_no_rebalance():
     )
 
 
+def test_what_a_restarted_member_asks_for_is_new():
+    """Client id, host and timeouts are those of the process that is there now."""
+    story, i, j = static_pair()
+
+    step = story.join(
+        "b2",
+        group_instance_id="j",
+        client_host="/10.0.0.9",
+        session_timeout_ms=7_000,
+        rebalance_timeout_ms=90_000,
+    )
+
+    assert step.timers == {j: None, "j-3": 7_000}
+    assert step.durable == [
+        written(
+            1,
+            member(i, b"I", client_id="a", group_instance_id="i"),
+            member(
+                "j-3",
+                b"J",
+                client_id="b2",
+                group_instance_id="j",
+                client_host="/10.0.0.9",
+                session_timeout_ms=7_000,
+                rebalance_timeout_ms=90_000,
+            ),
+            at_ms=START_MS + 2 * DELAY_MS,
+        )
+    ]
+
+
 def test_a_restarted_leader_is_told_to_skip_the_assignment():
     """KIP-814: it leads, hears who the members are, and does not assign again."""
     story, i, j = static_pair()

@@ -26,10 +26,11 @@ def test_a_follower_waits_for_the_leader():
 
     story.sync(b, 1).gives(timers={b: SESSION_MS}, group="CompletingRebalance 1 range *a-1! b-2~")
 
+    story.wait(50)
     story.sync(a, 1, {a: b"A", b: b"B"}).gives(
         answer=synced(b"A"),
         wakes={"sync b-2": synced(b"B")},
-        durable=[written(1, member(a, b"A"), member(b, b"B"), at_ms=STABLE_MS)],
+        durable=[written(1, member(a, b"A"), member(b, b"B"), at_ms=STABLE_MS + 50)],
         timers={"sync": None, a: SESSION_MS, b: SESSION_MS},
         group="Stable 1 range *a-1=A b-2=B",
     )

@@ -18,6 +18,12 @@ def test_topics_are_read_from_every_version(topics, version):
     assert read == frozenset(topics)
 
 
+def test_a_subscription_may_end_with_its_topics():
+    """What follows them does not matter, not even that nothing does."""
+    assert subscribed_topics(struct.pack(">hih", 0, 1, 3) + b"abc") == {"abc"}
+    assert subscribed_topics(struct.pack(">hihh", 0, 2, 0, 0)) == {""}
+
+
 @pytest.mark.parametrize(
     "metadata",
     [

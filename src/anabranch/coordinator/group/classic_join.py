@@ -66,10 +66,8 @@ def _check_request(
 
 def _has_room(group: ClassicGroup, command: JoinGroup, max_size: int) -> bool:
     """Whether one more fits; while members rejoin, the first to come are the ones that stay."""
-    if group.state is ClassicState.EMPTY:
-        return True
     member = group.members.get(command.member_id)
-    if not command.member_id and command.group_instance_id is not None:
+    if member is None and command.group_instance_id is not None:
         # A static member that comes back takes no more room than it had (in Kafka a full group
         # refuses it, and with it every restart).
         member = group.static_member(command.group_instance_id)
@@ -138,11 +136,9 @@ def _add(draft: Draft, command: JoinGroup, member_id: str, settings: GroupSettin
         is_new=True,
         join_waiter=command.waiter,
     )
-    is_initial = group.previous_state is ClassicState.EMPTY
-    if is_initial and group.state is ClassicState.PREPARING_REBALANCE:
+    if group.is_initial:
         draft.change(has_new_member=True)
-    if not group.members:
-        draft.change(protocol_type=command.protocol_type)
+    draft.change(protocol_type=command.protocol_type)
     draft.put_member(member)
     if draft.group.leader_id is None:
         draft.change(leader_id=member_id)

@@ -37,15 +37,14 @@ def prepare(draft: Draft, settings: GroupSettings) -> None:
         fail_waiting_syncs(draft, ErrorCode.REBALANCE_IN_PROGRESS)
     if group.pending_syncs:
         draft.cancel(sync_timer(group.group_id))
-    was_empty = group.state is ClassicState.EMPTY
+    is_initial = group.state is ClassicState.EMPTY
     draft.change(
-        previous_state=group.state,
         state=ClassicState.PREPARING_REBALANCE,
-        state_timestamp_ms=draft.now_ms,
         pending_syncs=frozenset(),
+        is_initial=is_initial,
         has_new_member=False,
     )
-    if was_empty:
+    if is_initial:
         delay_ms = settings.initial_rebalance_delay_ms
         left_ms = max(draft.group.rebalance_timeout_ms - delay_ms, 0)
         draft.change(join_delay_left_ms=left_ms)
@@ -61,7 +60,7 @@ def complete_if_all_joined(draft: Draft) -> None:
     group = draft.group
     if (
         group.state is ClassicState.PREPARING_REBALANCE
-        and group.previous_state is not ClassicState.EMPTY
+        and not group.is_initial
         and group.has_all_joined
     ):
         complete(draft)
@@ -72,8 +71,7 @@ def join_time_is_up(draft: Draft, settings: GroupSettings) -> None:
     group = draft.group
     if group.state is not ClassicState.PREPARING_REBALANCE:
         return
-    is_initial = group.previous_state is ClassicState.EMPTY
-    if is_initial and group.has_new_member and group.join_delay_left_ms > 0:
+    if group.has_new_member and group.join_delay_left_ms > 0:
         delay_ms = min(settings.initial_rebalance_delay_ms, group.join_delay_left_ms)
         left_ms = group.join_delay_left_ms - delay_ms
         draft.change(has_new_member=False, join_delay_left_ms=left_ms)
@@ -99,14 +97,11 @@ def complete(draft: Draft) -> None:
 
 def _elect_joined_leader(draft: Draft) -> bool:
     """See to it that the leader is one that rejoined; False when nobody has."""
-    leader = draft.group.members.get(draft.group.leader_id or "")
-    if leader is not None and leader.join_waiter is not None:
-        return True
-    for member in draft.group.members.values():
-        if member.join_waiter is not None:
-            draft.change(leader_id=member.member_id)
-            return True
-    return False
+    members = draft.group.members.values()
+    joined = [member.member_id for member in members if member.join_waiter is not None]
+    if joined and draft.group.leader_id not in joined:
+        draft.change(leader_id=joined[0])
+    return bool(joined)
 
 
 def _begin_generation(draft: Draft) -> None:
@@ -115,20 +110,18 @@ def _begin_generation(draft: Draft) -> None:
     if not group.members:
         draft.change(
             generation_id=generation_id,
-            previous_state=group.state,
             state=ClassicState.EMPTY,
             state_timestamp_ms=draft.now_ms,
             protocol_name=None,
-            leader_id=None,
+            is_initial=False,
         )
         draft.write()
         return
     draft.change(
         generation_id=generation_id,
-        previous_state=group.state,
         state=ClassicState.COMPLETING_REBALANCE,
-        state_timestamp_ms=draft.now_ms,
         protocol_name=group.select_protocol(),
+        is_initial=False,
         pending_syncs=frozenset(group.members),
     )
     _answer_joins(draft)

@@ -83,19 +83,20 @@ class ClassicGroup:
 
     group_id: str
     state: ClassicState = ClassicState.EMPTY
-    previous_state: ClassicState = ClassicState.EMPTY
     generation_id: int = 0
     protocol_type: str | None = None
     protocol_name: str | None = None
     leader_id: str | None = None
-    # When the state was entered; offsets of an empty group expire by it.
+    # When it became Empty or Stable; offsets of an empty group expire by it.
     state_timestamp_ms: int = -1
     members: Mapping[str, ClassicMember] = field(default_factory=dict)
     # Soft: ids handed out with MEMBER_ID_REQUIRED that have not joined yet.
     pending_members: frozenset[str] = frozenset()
     # Soft: members of this generation that have not sent SyncGroup yet.
     pending_syncs: frozenset[str] = frozenset()
-    # Soft, during the initial delay: somebody new came, so wait on; and how long that may go on.
+    # Soft: the rebalance under way is the first of an empty group, which waits for more to come;
+    # somebody new has come, so wait on; and how long that may still go on.
+    is_initial: bool = False
     has_new_member: bool = False
     join_delay_left_ms: int = 0
 
@@ -149,19 +150,14 @@ class ClassicGroup:
 
 
 def without_soft_state(group: ClassicGroup) -> ClassicGroup:
-    """The group as a restart would find it, if it was written now."""
+    """A Stable or Empty group as a restart would find it: of each member the chosen protocol."""
     members = {
         member.member_id: member.with_(
-            protocols=((group.protocol_name or "", member.metadata(group.protocol_name)),),
-            is_new=False,
-            join_waiter=None,
-            sync_waiter=None,
+            protocols=((group.protocol_name or "", member.metadata(group.protocol_name)),)
         )
         for member in group.members.values()
     }
     return group.with_(
-        state=ClassicState.STABLE if members else ClassicState.EMPTY,
-        previous_state=ClassicState.EMPTY,
         members=members,
         pending_members=frozenset(),
         pending_syncs=frozenset(),

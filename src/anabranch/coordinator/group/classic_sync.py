@@ -76,12 +76,7 @@ def _assign(draft: Draft, command: SyncGroup) -> Result:
         elif member.sync_waiter is not None:
             draft.wake(member.sync_waiter, _sync_answer(draft.group, assigned))
             draft.restart_session(member)
-    draft.change(
-        members=members,
-        previous_state=draft.group.state,
-        state=ClassicState.STABLE,
-        state_timestamp_ms=draft.now_ms,
-    )
+    draft.change(members=members, state=ClassicState.STABLE, state_timestamp_ms=draft.now_ms)
     draft.write()
     return draft.result(answer)
 

@@ -39,6 +39,7 @@ from anabranch.model.errors import ErrorCode
 Offsets = Mapping[tuple[str, int], CommittedOffset]
 
 _NO_TOPIC_ID = bytes(16)
+_NO_TIMESTAMP = -1
 _MAX_TIMESTAMP_MS = 2**63 - 1
 
 # Fetch ------------------------------------------------------------------------------------------
@@ -131,11 +132,10 @@ def _session_restarted(
     group: ClassicGroup | None, member_id: str, now_ms: int
 ) -> tuple[TimerChange, ...]:
     """A commit is a sign of life like a heartbeat."""
-    member = group.members.get(member_id) if group is not None else None
-    if group is None or member is None:
+    if group is None or member_id not in group.members:
         return ()
     key = session_timer(group.group_id, member_id)
-    return (TimerChange(key, now_ms + member.session_timeout_ms),)
+    return (TimerChange(key, now_ms + group.members[member_id].session_timeout_ms),)
 
 
 # Delete -----------------------------------------------------------------------------------------
@@ -144,8 +144,9 @@ def _session_restarted(
 def delete_offsets(group: ClassicGroup | None, offsets: Offsets, command: DeleteOffsets) -> Result:
     """Forget offsets of topics that nobody in the group is subscribed to."""
     error = _check_delete_offsets(group, command)
-    if group is None or error is not ErrorCode.NONE:
+    if error is not ErrorCode.NONE:
         return Result(response=DeleteOffsetsAnswer(error=error))
+    assert group is not None
     topics = group_topics(group)
     records: list[GroupRecord] = []
     errors: list[ErrorCode] = []
@@ -175,8 +176,9 @@ def delete_group(group: ClassicGroup | None, offsets: Offsets) -> Result:
     Ids that were handed out and not joined with yet go too; their clients join anew.
     """
     error = _check_delete_group(group)
-    if group is None or error is not ErrorCode.NONE:
+    if error is not ErrorCode.NONE:
         return Result(response=DeleteGroupAnswer(error=error))
+    assert group is not None
     return Result(
         records=_forget_group(group.group_id, offsets),
         response=DeleteGroupAnswer(),
@@ -245,7 +247,7 @@ def _is_expired(
     since_ms = _counts_from(group, topic, offset)
     if since_ms is None:
         return False
-    if offset.expire_timestamp_ms >= 0:
+    if offset.expire_timestamp_ms != _NO_TIMESTAMP:
         return now_ms >= offset.expire_timestamp_ms
     return now_ms - since_ms >= settings.offsets_retention_ms
 
@@ -255,10 +257,10 @@ def _counts_from(group: ClassicGroup, topic: str, offset: CommittedOffset) -> in
     if group.protocol_type is None:
         return offset.commit_timestamp_ms
     if group.state is ClassicState.EMPTY:
-        if group.state_timestamp_ms >= 0:
+        if group.state_timestamp_ms != _NO_TIMESTAMP:
             return group.state_timestamp_ms
         return offset.commit_timestamp_ms
-    if group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state is ClassicState.STABLE:
+    if group.state is ClassicState.STABLE:
         topics = group_topics(group)
         if topics is not None and topic not in topics:
             return offset.commit_timestamp_ms

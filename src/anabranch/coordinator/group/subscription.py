@@ -7,11 +7,7 @@ type; whatever cannot be read counts as unknown, which protects everything.
 
 import struct
 
-from anabranch.coordinator.group.classic_state import (
-    CONSUMER_PROTOCOL_TYPE,
-    ClassicGroup,
-    ClassicState,
-)
+from anabranch.coordinator.group.classic_state import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 
 _VERSION_AND_COUNT = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
@@ -39,9 +35,9 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 
 def group_topics(group: ClassicGroup) -> frozenset[str] | None:
     """The topics that any member is subscribed to; None when that cannot be known."""
-    if group.state is ClassicState.EMPTY or not group.members:
+    if not group.members:
         return frozenset()
-    if group.protocol_type != CONSUMER_PROTOCOL_TYPE or group.protocol_name is None:
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     topics: set[str] = set()
     for member in group.members.values():
