@@ -67,7 +67,14 @@ def test_a_flipped_bit_ends_the_log_there(tmp_path: Path, caplog: pytest.LogCapt
     assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1
     assert "CRC" in caplog.text
     assert len(list(log.folder.glob("*.log"))) == 3
+    # What was cut off in front of later segments is damage, not a torn tail: it is set aside.
+    kept = sorted(log.folder.glob("*.cut"))
+    cut_off = bytes(content[position:]) + b"".join(p.read_bytes() for p in kept[1:])
+    assert b"".join(p.read_bytes() for p in kept) == cut_off
+    assert len(cut_off) == len(b"".join(batches)) - len(read_all(log))
     log.close(NOW_MS)
+    open_log(log.folder).close(NOW_MS)
+    assert sorted(log.folder.glob("*.cut")) == kept
 
 
 def test_segments_below_the_recovery_point_are_not_read(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ Version notes: 0 has no null list, its empty list means all topics; 4 lets the c
 auto-creation; 10 topic ids in the answer; 12 topics asked for by id.
 """
 
+from dataclasses import dataclass
+
 from anabranch.broker.broker import Broker
 from anabranch.broker.topics import Topic
 from anabranch.handlers.route import RequestContext, route
@@ -23,6 +25,14 @@ from anabranch.wire.messages.metadata import (
 from anabranch.wire.schema import ZERO_UUID
 
 _FIRST_BY_ID = 12
+_CREATED_PER_REQUEST_MAX = 100
+
+
+@dataclass(slots=True)
+class _Budget:
+    """How many topics one request may still create by asking for them."""
+
+    left: int = _CREATED_PER_REQUEST_MAX
 
 
 def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -30,7 +40,8 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
     if wants_all:
         topics = [_topic(broker, topic) for topic in broker.topics]
     else:
-        topics = [_asked(broker, context, request, asked) for asked in request.topics or ()]
+        budget = _Budget()
+        topics = [_asked(broker, context, request, asked, budget) for asked in request.topics or ()]
     if request.include_topic_authorized_operations:
         for answer in topics:
             if not answer.error_code:
@@ -51,7 +62,11 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
 
 
 def _asked(
-    broker: Broker, context: RequestContext, request: MetadataRequest, asked: MetadataRequestTopic
+    broker: Broker,
+    context: RequestContext,
+    request: MetadataRequest,
+    asked: MetadataRequestTopic,
+    budget: _Budget,
 ) -> MetadataResponseTopic:
     """One topic that was asked for by name or by id."""
     if asked.topic_id != ZERO_UUID:
@@ -68,6 +83,10 @@ def _asked(
             check_topic_name(name)
             if not (request.allow_auto_topic_creation and broker.auto_creates_topics):
                 return _refused(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if budget.left <= 0:
+                # Creating a topic holds up everybody else; the client asks again for the rest.
+                return _refused(name, ZERO_UUID, ErrorCode.LEADER_NOT_AVAILABLE)
+            budget.left -= 1
             topic = broker.create_topic(name)
         except KafkaError as error:
             return _refused(name, ZERO_UUID, error.code)

@@ -111,7 +111,8 @@ def _append(
         now_ms=broker.now_ms(),
         zstd_allowed=context.version >= _FIRST_WITH_ZSTD,
     )
-    broker.purgatory.mark(partition, len(records))
+    if not info.is_duplicate:
+        broker.purgatory.mark(partition, len(records))
     return PartitionProduceResponse(
         index=data.index,
         base_offset=info.first_offset,

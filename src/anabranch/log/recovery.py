@@ -3,8 +3,9 @@
 After an orderly stop the indexes and the producer snapshot are complete, and only the tail of the
 newest segment is walked to find the log's end. Otherwise every batch from the recovery point's
 segment on is checked (header, CRC-32C, rising offsets). The first one that fails ends the log: the
-file is cut there and later segments go, because what follows a hole was never acknowledged
-in order. Segments below the recovery point were synced to disk and are taken as they are.
+file is cut there. In the newest segment that is a torn tail, which was never acknowledged; before
+later segments it is damage, and what is cut off is set aside as `.cut` files. Segments below the
+recovery point were synced to disk and are taken as they are.
 
 Leftover files, as in Kafka: `.deleted`, `.cleaned` and `.tmp` are removed. A `.swap` segment is
 complete, and replaces the segments whose offsets it covers, unless a `.cleaned` file at or below
@@ -14,6 +15,7 @@ its offset shows that not all segments of that cleaning were ready.
 import logging
 import mmap
 import os
+import shutil
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -40,6 +42,8 @@ from anabranch.wire.record_batch import HEADER_SIZE, BatchHeader
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
+# What recovery cut off in front of later segments; nothing reads it, and nothing removes it.
+CUT_SUFFIX = ".cut"
 
 _LOG = logging.getLogger(__name__)
 _unpack_header = Struct(">qiibIhiqqqhii").unpack_from
@@ -281,15 +285,31 @@ def _check_segments(
                 folder.name, segment.base_offset, valid_bytes, file_bytes - valid_bytes,
                 len(later), problem,
             )  # fmt: skip
+            if later:
+                _set_aside(segment, valid_bytes, later)
             _cut_file(segment.path(), valid_bytes)
-            for dropped in reversed(later):
-                _unlink(dropped.file_paths())
             del segments[i + 1 :]
         if problem is not None or i == len(segments) - 1:
             segment.write_indexes()
             return
         segment.next_offset = segments[i + 1].base_offset
         segment.seal()
+
+
+def _set_aside(segment: Segment, valid_bytes: int, later: list[Segment]) -> None:
+    """Keep what is cut off where later segments follow: that is damage, not a torn tail.
+
+    The log goes on without it, as Kafka's would, but a person may still want to look at it.
+    """
+    path = segment.path()
+    with path.open("rb") as damaged, path.with_name(path.name + CUT_SUFFIX).open("wb") as kept:
+        damaged.seek(valid_bytes)
+        shutil.copyfileobj(damaged, kept)
+        os.fsync(kept.fileno())
+    for dropped in reversed(later):
+        path = dropped.path()
+        os.rename(path, path.with_name(path.name + CUT_SUFFIX))
+        _unlink([index for index in dropped.file_paths() if index != path])
 
 
 def check_segment(segment: Segment, index_interval_bytes: int, epochs: LeaderEpochs) -> str | None:
