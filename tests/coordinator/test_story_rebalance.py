@@ -83,6 +83,19 @@ def test_whoever_does_not_rejoin_in_time_is_removed():
     story.heartbeat(b, 2).fails(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
+def test_newcomers_extend_the_first_delay_only():
+    """A rebalance of a group with members ends with its timeout, whoever else comes meanwhile."""
+    story = Story()
+    [a] = story.stable("a")
+    story.join("b")
+    story.join("d")
+
+    *_, step = story.live(REBALANCE_MS, a)
+
+    assert sorted(step.wakes) == ["join b", "join d"]
+    assert step.group == "CompletingRebalance 2 range *b-2! d-3!"
+
+
 def test_a_leader_that_does_not_rejoin_is_followed_by_one_that_did():
     """The first of those that rejoined leads, and is told who the members are."""
     story = Story()
