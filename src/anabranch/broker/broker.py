@@ -12,7 +12,7 @@ from pathlib import Path
 from anabranch.broker.cleaner_offsets import CleanerOffsets
 from anabranch.broker.fetch_sessions import FetchSessions
 from anabranch.broker.flusher import Flusher
-from anabranch.broker.group_coordinator import GroupCoordinator
+from anabranch.broker.group_coordinator import JOURNAL_TOPIC, GroupCoordinator
 from anabranch.broker.log_configs import make_log_config
 from anabranch.broker.partition import Partition
 from anabranch.broker.producer_ids import ProducerIds
@@ -92,8 +92,11 @@ class Broker:
         self._endpoints[listener] = (host, port)
 
     def endpoint(self, listener: str) -> tuple[str, int]:
-        """The address that clients of a listener are told to use."""
-        return self._endpoints[listener]
+        """The address that clients of a listener are told to use.
+
+        A listener that `advertised.listeners` leaves out sends its clients to one that it names.
+        """
+        return self._endpoints.get(listener) or next(iter(self._endpoints.values()))
 
     # Settings -----------------------------------------------------------------------------------
 
@@ -141,7 +144,13 @@ class Broker:
     ) -> Topic:
         """Create a topic whose settings were checked; -1 means the default number of partitions."""
         self.topics.check_new_name(name)
-        count = self.get_int("num.partitions") if partitions == -1 else partitions
+        count = self.get_int("num.partitions")
+        if name == JOURNAL_TOPIC:
+            # Also when a client asks for it: with anything but compaction groups would be lost.
+            count, shape = self.groups.journal_shape()
+            configs = {**shape, **(configs or {}), "cleanup.policy": shape["cleanup.policy"]}
+        if partitions != -1:
+            count = partitions
         return self.topics.create(name, count, configs or {}, self.now_ms())
 
     def delete_topic(self, topic: Topic) -> None:

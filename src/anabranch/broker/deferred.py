@@ -64,10 +64,19 @@ class Deferred(Generic[T]):
             callback(value)
 
     def then(self, convert: Callable[[T], U]) -> "Deferred[U]":
-        """The same outcome in another form."""
+        """The same outcome in another form; a failure when it cannot be converted."""
         converted: Deferred[U] = Deferred()
         converted.on_cancel = self.cancel
-        self.deliver_to(lambda value: converted.complete(convert(value)), converted.fail)
+
+        def deliver(value: T) -> None:
+            try:
+                outcome = convert(value)
+            except Exception as error:
+                converted.fail(error)
+            else:
+                converted.complete(outcome)
+
+        self.deliver_to(deliver, converted.fail)
         return converted
 
     def cancel(self) -> None:

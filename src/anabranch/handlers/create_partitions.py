@@ -62,6 +62,12 @@ def _grow(broker: Broker, asked: CreatePartitionsTopic, *, validate_only: bool) 
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{asked.name[:249]}'."
         )
+    if topic.is_internal:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"A group belongs to a partition of {topic.name} by their number, so that it cannot be "
+            "changed any more.",
+        )
     existing = len(topic.partitions)
     if asked.count == existing:
         raise KafkaError(

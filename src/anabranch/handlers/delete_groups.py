@@ -20,7 +20,9 @@ from anabranch.wire.messages.delete_groups import (
 def handle(
     broker: Broker, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse | Deferred[DeleteGroupsResponse]:
-    outcomes = [_delete(broker, group_id) for group_id in request.groups_names]
+    # What is there twice is answered once, as Kafka does. The empty group id is one like any other:
+    # it can hold offsets of clients from before groups.
+    outcomes = [_delete(broker, group_id) for group_id in dict.fromkeys(request.groups_names)]
     response: DeleteGroupsResponse | Deferred[DeleteGroupsResponse] = gather(
         outcomes, lambda results: DeleteGroupsResponse(results=results)
     )
@@ -34,8 +36,6 @@ def _delete(broker: Broker, group_id: str) -> DeletableGroupResult | Deferred[De
             group_id=group_id, error_code=code, error_message=_message(group_id, code)
         )
 
-    if not group_id:
-        return result(DeleteGroupAnswer(error=ErrorCode.INVALID_GROUP_ID))
     return answer(broker, group_id, DeleteGroup(group_id=group_id), result)
 
 

@@ -66,6 +66,12 @@ def _delete(broker: Broker, one: DeleteTopicState, counts: _Counts) -> Deletable
                 ErrorCode.INVALID_REQUEST,
                 "The provided topic name maps to an ID that was already supplied.",
             )
+        if topic.is_internal:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{topic.name} keeps the state of this broker's groups and cannot be deleted. "
+                "Delete the groups instead.",
+            )
         broker.delete_topic(topic)
     except KafkaError as error:
         return _refused(one, error)

@@ -5,10 +5,11 @@ group is GROUP_ID_NOT_FOUND with a message (KIP-1043), before it was just Dead.
 """
 
 from anabranch.broker.broker import Broker
-from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicState
+from anabranch.coordinator.group import describe
+from anabranch.coordinator.group.describe import describe_group
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.authorization import GROUP_OPERATIONS, operations_bits
-from anabranch.model.errors import ErrorCode
+from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.describe_groups import (
     DESCRIBE_GROUPS,
     DescribedGroup,
@@ -25,42 +26,41 @@ def handle(
 ) -> DescribeGroupsResponse:
     answers = []
     for group_id in request.groups:
-        group = broker.groups.group(group_id)
-        answer = _described(group) if group is not None else _unknown(context.version, group_id)
-        if request.include_authorized_operations and group is not None:
+        try:
+            described = describe_group(group_id, broker.groups.group(group_id))
+            answer = _described(context.version, described)
+        except KafkaError as error:
+            answer = DescribedGroup(
+                group_id=group_id, error_code=error.code, error_message=error.message
+            )
+        if request.include_authorized_operations and not answer.error_code:
             answer.authorized_operations = operations_bits(GROUP_OPERATIONS)
         answers.append(answer)
     return DescribeGroupsResponse(groups=answers)
 
 
-def _unknown(version: int, group_id: str) -> DescribedGroup:
-    answer = DescribedGroup(group_id=group_id, group_state=ClassicState.DEAD.value)
-    if version >= _FIRST_WITH_NOT_FOUND:
-        answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-        answer.error_message = f"Group {group_id} not found."
-    return answer
-
-
-def _described(group: ClassicGroup) -> DescribedGroup:
-    # Between generations there is no protocol that metadata could belong to.
-    is_stable = group.state is ClassicState.STABLE
-    return DescribedGroup(
+def _described(version: int, group: describe.DescribedGroup) -> DescribedGroup:
+    answer = DescribedGroup(
         group_id=group.group_id,
-        group_state=group.state.value,
-        protocol_type=group.protocol_type or "",
-        protocol_data=(group.protocol_name or "") if is_stable else "",
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
         members=[
             DescribedGroupMember(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
-                member_assignment=member.assignment if is_stable else b"",
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
             )
-            for member in group.members.values()
+            for member in group.members
         ],
     )
+    if group.error is ErrorCode.GROUP_ID_NOT_FOUND and version >= _FIRST_WITH_NOT_FOUND:
+        answer.error_code = group.error
+        answer.error_message = f"Group {group.group_id} not found."
+    return answer
 
 
 ROUTE = route(DESCRIBE_GROUPS, "0-6", handle)

@@ -4,6 +4,7 @@ Version notes: 3 flexible; 4 state filter (KIP-518); 5 type filter (KIP-848). Fi
 """
 
 from anabranch.broker.broker import Broker
+from anabranch.coordinator.group.describe import list_groups
 from anabranch.handlers.route import RequestContext, route
 from anabranch.wire.messages.list_groups import (
     LIST_GROUPS,
@@ -12,26 +13,20 @@ from anabranch.wire.messages.list_groups import (
     ListGroupsResponse,
 )
 
-_CLASSIC = "classic"
-
 
 def handle(
     broker: Broker, context: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse:
-    states = {state.lower() for state in request.states_filter}
-    types = {type_.lower() for type_ in request.types_filter}
-    if types and _CLASSIC not in types:
-        return ListGroupsResponse()
+    listed = list_groups(broker.groups.all_groups(), request.states_filter, request.types_filter)
     return ListGroupsResponse(
         groups=[
             ListedGroup(
                 group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
-                group_type=_CLASSIC,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.type,
             )
-            for group in broker.groups.all_groups()
-            if not states or group.state.value.lower() in states
+            for group in listed
         ]
     )
 

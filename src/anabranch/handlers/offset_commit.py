@@ -3,7 +3,7 @@
 Version notes: 1 generation and member; 2-4 a retention of the client's own; 6 leader epochs
 (KIP-320); 7 static members (KIP-345); 8 flexible; 9 member epochs (KIP-848); 10 topic ids.
 Version 0 wrote to ZooKeeper in Kafka; here it is a commit by nobody in particular, like version 1
-with generation -1.
+with generation -1. A partition that does not exist is refused for itself; the rest is committed.
 """
 
 from anabranch.broker.broker import Broker
@@ -59,6 +59,8 @@ def handle(
         response.topics.append(
             OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=answers)
         )
+    if not offsets:
+        return response  # nothing is left to commit, and who asks does not matter
 
     def respond(outcome: CommitAnswer | KafkaError) -> OffsetCommitResponse:
         if isinstance(outcome, KafkaError):

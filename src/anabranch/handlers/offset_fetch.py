@@ -1,18 +1,21 @@
 """OffsetFetch (9), versions 0-10: how far groups have read.
 
-Version notes: 2 null topics mean all; 5 leader epochs; 7 require_stable (KIP-447), which changes
-nothing while there are no transactions; 8 many groups (KIP-709); 9 member epochs (KIP-848);
-10 topic ids. What was never committed is offset -1 without an error, also for a group that does not
-exist.
+Version notes: 2 null topics mean all, and an error of the group as a whole; 5 leader epochs;
+7 require_stable (KIP-447), which changes nothing while there are no transactions; 8 many groups
+(KIP-709); 9 member epochs (KIP-848); 10 topic ids. What was never committed is offset -1 without an
+error, also for a group that does not exist; so is what was committed for a former topic of the same
+name. The empty group id is one like any other: clients from before groups commit under it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from anabranch.broker.broker import Broker
 from anabranch.coordinator.group.commands import CommittedOffset
+from anabranch.coordinator.group.offsets import committed_offset
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.offset_fetch import (
+    NO_OFFSET,
     OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -26,29 +29,20 @@ from anabranch.wire.messages.offset_fetch import (
 )
 from anabranch.wire.schema import ZERO_UUID
 
+_FIRST_WITH_GROUP_ERROR = 2
 _FIRST_WITH_MANY_GROUPS = 8
 _FIRST_WITH_TOPIC_IDS = 10
-_NEVER_COMMITTED = CommittedOffset(offset=-1)
+_NEVER_COMMITTED = CommittedOffset(offset=NO_OFFSET)
 
-Committed = dict[tuple[str, int], CommittedOffset]
-
-
-@dataclass(slots=True)
-class _Topic:
-    """The topic of an answer: an id that nobody knows has an error instead of a name."""
-
-    name: str
-    topic_id: bytes
-    error: ErrorCode = ErrorCode.NONE
+Committed = Mapping[tuple[str, int], CommittedOffset]
 
 
 def handle(
     broker: Broker, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
-    uses_ids = context.version >= _FIRST_WITH_TOPIC_IDS
     if context.version >= _FIRST_WITH_MANY_GROUPS:
         return OffsetFetchResponse(
-            groups=[_group(broker, group, uses_ids) for group in request.groups]
+            groups=[_group(broker, context.version, group) for group in request.groups]
         )
     topics = None
     if request.topics is not None:
@@ -56,11 +50,14 @@ def handle(
             OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes)
             for t in request.topics
         ]
-    one = _group(
-        broker, OffsetFetchRequestGroup(group_id=request.group_id, topics=topics), uses_ids
-    )
+    asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    return _one_group(_group(broker, context.version, asked))
+
+
+def _one_group(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+    """The answer in the form of versions that know one group only."""
     return OffsetFetchResponse(
-        error_code=one.error_code,
+        error_code=group.error_code,
         topics=[
             OffsetFetchResponseTopic(
                 name=topic.name,
@@ -70,33 +67,32 @@ def handle(
                         committed_offset=p.committed_offset,
                         committed_leader_epoch=p.committed_leader_epoch,
                         metadata=p.metadata,
-                        error_code=p.error_code or one.error_code,
+                        error_code=p.error_code,
                     )
                     for p in topic.partitions
                 ],
             )
-            for topic in one.topics
+            for topic in group.topics
         ],
     )
 
 
 def _group(
-    broker: Broker, asked: OffsetFetchRequestGroup, uses_ids: bool
+    broker: Broker, version: int, asked: OffsetFetchRequestGroup
 ) -> OffsetFetchResponseGroup:
-    error = ErrorCode.NONE
-    committed: Committed = {}
+    answer = OffsetFetchResponseGroup(group_id=asked.group_id)
     try:
-        if not asked.group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-        committed = dict(broker.groups.offsets(asked.group_id))
+        committed = broker.groups.offsets(asked.group_id)
     except KafkaError as refusal:
-        error = refusal.code
+        answer.error_code = refusal.code
+        if version < _FIRST_WITH_GROUP_ERROR:
+            # These versions have no place for it but the partitions.
+            answer.topics = [_refused(topic, refusal.code) for topic in asked.topics or ()]
+        return answer
+    uses_ids = version >= _FIRST_WITH_TOPIC_IDS
     topics = asked.topics if asked.topics is not None else _all_topics(broker, committed, uses_ids)
-    return OffsetFetchResponseGroup(
-        group_id=asked.group_id,
-        error_code=error,
-        topics=[_answer(broker, topic, committed, uses_ids) for topic in topics],
-    )
+    answer.topics = [_answer(broker, topic, committed, uses_ids) for topic in topics]
+    return answer
 
 
 def _all_topics(
@@ -109,42 +105,55 @@ def _all_topics(
     topics = []
     for name, partitions in indexes.items():
         topic = broker.topics.get(name)
-        topic_id = topic.topic_id if topic is not None else ZERO_UUID
         if uses_ids and topic is None:
             continue  # a topic that is gone has no id to be named by
-        topics.append(
-            OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=partitions)
-        )
+        topic_id = topic.topic_id if topic is not None else ZERO_UUID
+        kept = [p for p in partitions if committed_offset(committed, name, topic_id, p)]
+        if kept:
+            topics.append(
+                OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=kept)
+            )
     return topics
 
 
 def _answer(
     broker: Broker, asked: OffsetFetchRequestTopics, committed: Committed, uses_ids: bool
 ) -> OffsetFetchResponseTopics:
-    topic = _Topic(asked.name, asked.topic_id)
     if uses_ids:
-        known = broker.topics.get_by_id(asked.topic_id)
-        if known is None:
-            topic.error = ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            topic.name = known.name
+        topic = broker.topics.get_by_id(asked.topic_id)
+        if topic is None:
+            return _refused(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+    else:
+        topic = broker.topics.get(asked.name)
+    name, topic_id = asked.name, ZERO_UUID
+    if topic is not None:
+        name, topic_id = topic.name, topic.topic_id
     partitions = []
     for index in asked.partition_indexes:
-        offset = committed.get((topic.name, index), _NEVER_COMMITTED)
-        is_of_other_topic = uses_ids and offset.topic_id not in (ZERO_UUID, asked.topic_id)
-        if topic.error or is_of_other_topic:
-            offset = _NEVER_COMMITTED
+        offset = committed_offset(committed, name, topic_id, index) or _NEVER_COMMITTED
         partitions.append(
             OffsetFetchResponsePartitions(
                 partition_index=index,
                 committed_offset=offset.offset,
                 committed_leader_epoch=offset.leader_epoch,
                 metadata=offset.metadata,
-                error_code=topic.error,
             )
         )
     return OffsetFetchResponseTopics(
         name=asked.name, topic_id=asked.topic_id, partitions=partitions
+    )
+
+
+def _refused(asked: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
+            )
+            for index in asked.partition_indexes
+        ],
     )
 
 

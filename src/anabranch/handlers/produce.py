@@ -11,6 +11,7 @@ import functools
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.broker.partition import Partition
+from anabranch.broker.topics import INTERNAL_TOPICS
 from anabranch.handlers.route import RequestContext, route
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -91,12 +92,17 @@ def _refusal(context: RequestContext, request: ProduceRequest) -> KafkaError | N
 def _partition(
     broker: Broker, context: RequestContext, asked: TopicProduceData, index: int
 ) -> Partition:
-    if context.version < _FIRST_WITH_TOPIC_IDS:
-        return broker.topics.partition(asked.name, index)
-    topic = broker.topics.get_by_id(asked.topic_id)
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
-    return broker.topics.partition(topic.name, index)
+    name = asked.name
+    if context.version >= _FIRST_WITH_TOPIC_IDS:
+        topic = broker.topics.get_by_id(asked.topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+        name = topic.name
+    if name in INTERNAL_TOPICS:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}."
+        )
+    return broker.topics.partition(name, index)
 
 
 def _append(

@@ -4,8 +4,13 @@
 costs more: a compacted topic has every record's key looked at, a topic with its own
 `compression.type` has batches of another codec compressed again, and a topic with
 `LogAppendTime` has the batch stamped.
+
+A batch that is refused for some of its records names them (KIP-467), so that a producer can tell
+them from those that only travelled along. CORRUPT_MESSAGE is never said of records under a right
+CRC: clients would send them again, to the same end.
 """
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import TypeAlias
 
@@ -17,10 +22,14 @@ from anabranch.wire.compression import CODEC_NAMES, ZSTD, codec_number
 from anabranch.wire.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
+    DECOMPRESSED_BYTES_MAX,
     HEADER_SIZE,
     LOG_APPEND_TIME_FLAG,
     TRANSACTIONAL_FLAG,
+    BatchHeader,
+    Record,
     check_batch,
+    clear_log_append_time,
     iter_records,
     read_header,
     recompress,
@@ -36,9 +45,29 @@ _CRC_COVERED_FROM = 21
 _RECORD_SIZE_MIN = 7  # length, attributes, two deltas, two null lengths, no headers: a byte each
 _RECORDS_PER_BYTE_BELIEVED = 20
 _ATTRIBUTES_NOT_PLAIN = ~0x03  # zstd, unknown codecs and every flag get a closer look
+_ATTRIBUTES_OF_CLIENTS = CODEC_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG
+
+# A batch with more wrong records is refused without naming them: a small batch can hold millions.
+_RECORD_ERRORS_MAX = 1_000
+# How much of a batch is decompressed only to say which of its timestamps are wrong.
+_REFUSED_BYTES_MAX = 16 * 1024 * 1024
 
 PRODUCER_CODEC = -1
 """`compression.type=producer`: batches keep the codec they came with."""
+
+
+class RecordValidationError(KafkaError):
+    """A batch refused because of some of its records.
+
+    `record_errors` has the index in the batch of each, and what is wrong with it; it is empty
+    where the fault is not in single records or cannot be told record by record.
+    """
+
+    def __init__(
+        self, code: ErrorCode, message: str, record_errors: tuple[tuple[int, str], ...] = ()
+    ) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
 
 
 def target_codec(config: LogConfig) -> int:
@@ -63,7 +92,7 @@ def check_header(
         check_batch(batch)
     header: HeaderFields = _unpack_header(batch)
     (
-        _, batch_length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id,
+        base_offset, batch_length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id,
         producer_epoch, base_sequence, records_count,
     ) = header  # fmt: skip
     if (
@@ -72,7 +101,7 @@ def check_header(
         or crc32c(batch[_CRC_COVERED_FROM:]) != crc
         or records_count != last_offset_delta + 1
         or records_count <= 0
-        or (producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0) and is_client)
+        or (is_client and (base_offset or (producer_id >= 0 > min(base_sequence, producer_epoch))))
     ):
         check_batch(batch)  # finds it too, and says it well
         raise AssertionError("check_batch passes a batch that check_header does not")
@@ -95,7 +124,7 @@ def _check_count(batch: memoryview, codec: int, records_count: int) -> None:
             f"{records_count} records do not fit in a batch of {len(batch)} bytes",
         )
     if records_count > _RECORDS_PER_BYTE_BELIEVED * len(batch):
-        for _ in iter_records(batch):  # KafkaError when bytes and count disagree
+        for _ in _records(batch):  # INVALID_RECORD when bytes and count disagree
             pass
 
 
@@ -118,45 +147,56 @@ def _check_attributes(attributes: int, *, is_client: bool, zstd_allowed: bool) -
         raise KafkaError(
             ErrorCode.INVALID_RECORD, "clients may not write control batches; only the broker does"
         )
-    if attributes & LOG_APPEND_TIME_FLAG:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            "clients may not set the timestamp type LogAppendTime; set the topic's"
-            " message.timestamp.type instead",
-        )
     if attributes & TRANSACTIONAL_FLAG:
+        # A request with a transactional id does not come this far on a broker that serves none.
         raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE,
-            "the batch is transactional but no transaction is open on this partition;"
-            " this broker does not serve transactions yet",
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "the batch is transactional but the request has no transactional id",
         )
-    if attributes & ~CODEC_MASK:
+    if attributes & ~_ATTRIBUTES_OF_CLIENTS:
         raise KafkaError(
             ErrorCode.INVALID_RECORD, f"the batch sets reserved attributes ({attributes:#06x})"
         )
 
 
-def check_timestamps(base: int, largest: int, config: LogConfig, now_ms: int) -> None:
-    """Refuse timestamps too far from the broker's clock; -1 means that a record has none."""
-    oldest_ms = now_ms - config.message_timestamp_before_max_ms
-    newest_ms = now_ms + config.message_timestamp_after_max_ms
-    for timestamp in (base, largest):
-        if timestamp != -1 and not oldest_ms <= timestamp <= newest_ms:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"timestamp {timestamp} is not between {oldest_ms} and {newest_ms}; check the"
-                " producer's clock or the topic's message.timestamp.before.max.ms and"
-                " message.timestamp.after.max.ms",
-            )
+def check_timestamps(
+    batch: memoryview, base: int, largest: int, config: LogConfig, now_ms: int
+) -> None:
+    """Refuse timestamps too far from the broker's clock; -1 means that a record has none.
+
+    The header decides. The records are looked at only to name those that are wrong.
+    """
+    wrong = [why for each in (base, largest) if (why := _wrong_timestamp(each, config, now_ms))]
+    if not wrong:
+        return
+    refusal = None
+    if read_header(batch).records_count <= _RECORD_ERRORS_MAX:
+        try:
+            refusal = _refusal_of_records(batch, config, now_ms, max_bytes=_REFUSED_BYTES_MAX)
+        except KafkaError:
+            pass  # records that cannot be read cannot be named
+    raise refusal or RecordValidationError(ErrorCode.INVALID_TIMESTAMP, wrong[0])
 
 
-def rework_batch(batch: memoryview, config: LogConfig, codec: int, now_ms: int) -> memoryview:
-    """The batch as a topic with special wishes stores it: keys checked, codec and time changed."""
+def rework_batch(
+    batch: memoryview, config: LogConfig, codec: int, now_ms: int, *, is_client: bool
+) -> memoryview:
+    """The batch as a topic with special wishes stores it: keys checked, codec and time changed.
+
+    The broker's own records have keys where they need them.
+    """
     header = read_header(batch)
-    if config.is_compacted and not header.is_control:
-        _check_keys(batch)
+    if header.is_log_append_time:
+        _take_back_append_time(batch, header, config)
+    if config.is_compacted and is_client:
+        refusal = _refusal_of_records(batch, config, now_ms)
+        if refusal is not None:
+            raise refusal
     if codec not in (PRODUCER_CODEC, header.codec) and not header.is_control:
-        batch = memoryview(bytearray(recompress(batch, codec)))
+        try:
+            batch = memoryview(bytearray(recompress(batch, codec)))
+        except KafkaError as error:
+            raise _unreadable(error) from None
         if len(batch) > config.max_message_bytes:
             raise _too_large(len(batch), config.max_message_bytes)
     if config.is_log_append_time:
@@ -164,14 +204,73 @@ def rework_batch(batch: memoryview, config: LogConfig, codec: int, now_ms: int) 
     return batch
 
 
-def _check_keys(batch: memoryview) -> None:
-    for record in iter_records(batch):
-        if record.key is None:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD,
+def _take_back_append_time(batch: memoryview, header: BatchHeader, config: LogConfig) -> None:
+    """Undo a timestamp type that is the topic's to choose, where Kafka does, or refuse it."""
+    if not config.is_log_append_time and header.max_timestamp != -1:
+        clear_log_append_time(batch)
+        return
+    why = (
+        "a producer may not set the timestamp type LogAppendTime; set the topic's"
+        " message.timestamp.type instead"
+    )
+    named = range(header.records_count if header.records_count <= _RECORD_ERRORS_MAX else 0)
+    errors = tuple((index, why) for index in named)
+    raise RecordValidationError(ErrorCode.INVALID_TIMESTAMP, why, errors)
+
+
+def _refusal_of_records(
+    batch: memoryview, config: LogConfig, now_ms: int, max_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> RecordValidationError | None:
+    """What the topic has against some of the records, found by reading them all."""
+    code = ErrorCode.INVALID_RECORD
+    errors: list[tuple[int, str]] = []
+    for index, record in enumerate(_records(batch, max_bytes)):
+        if config.is_compacted and record.key is None:
+            why: str | None = (
                 "the topic is compacted, so every record needs a key; send one or change the"
-                " topic's cleanup.policy",
+                " topic's cleanup.policy"
             )
+        elif why := _wrong_timestamp(record.timestamp, config, now_ms):
+            code = ErrorCode.INVALID_TIMESTAMP
+        if why is not None:
+            errors.append((index, why))
+            if len(errors) > _RECORD_ERRORS_MAX:
+                return RecordValidationError(code, f"{why} (more than {index} records)")
+    if not errors:
+        return None
+    index, why = errors[0]
+    return RecordValidationError(code, f"record {index}: {why}", tuple(errors))
+
+
+def _wrong_timestamp(timestamp: int, config: LogConfig, now_ms: int) -> str | None:
+    if timestamp == -1 or config.is_log_append_time:
+        return None
+    oldest_ms = now_ms - config.message_timestamp_before_max_ms
+    newest_ms = now_ms + config.message_timestamp_after_max_ms
+    if oldest_ms <= timestamp <= newest_ms:
+        return None
+    return (
+        f"timestamp {timestamp} is not between {oldest_ms} and {newest_ms}; check the producer's"
+        " clock or the topic's message.timestamp.before.max.ms and"
+        " message.timestamp.after.max.ms"
+    )
+
+
+def _records(batch: memoryview, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+    """Each record of a batch whose CRC is right."""
+    try:
+        yield from iter_records(batch, max_bytes=max_bytes)
+    except KafkaError as error:
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: KafkaError) -> KafkaError:
+    what = error.message.partition(";")[0]
+    return KafkaError(
+        ErrorCode.INVALID_RECORD,
+        f"the records cannot be read although the CRC is right: {what}; check how the producer"
+        " builds and compresses them",
+    )
 
 
 def _too_large(size: int, limit: int) -> KafkaError:

@@ -37,7 +37,7 @@ from anabranch.log.producer_state import (
 from anabranch.log.recovery import LoadedLog, load_log
 from anabranch.log.segment import Segment
 from anabranch.model.errors import ErrorCode, KafkaError
-from anabranch.wire.record_batch import read_header
+from anabranch.wire.record_batch import LOG_APPEND_TIME_FLAG, read_header
 
 _LOG = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ class PartitionLog:
         config = self._config
         header = check_header(batch, config.max_message_bytes, is_client, zstd_allowed)
         (
-            _, _, _, _, _, _, last_offset_delta, base_timestamp, max_timestamp,
+            _, _, _, _, _, attributes, last_offset_delta, base_timestamp, max_timestamp,
             producer_id, producer_epoch, base_sequence, _,
         ) = header  # fmt: skip
         log_append_time_ms = -1
@@ -201,9 +201,11 @@ class PartitionLog:
             max_timestamp > now_ms + config.message_timestamp_after_max_ms
             or base_timestamp < now_ms - config.message_timestamp_before_max_ms
         ):
-            append_checks.check_timestamps(base_timestamp, max_timestamp, config, now_ms)
-        if not self._is_plain:
-            batch = append_checks.rework_batch(batch, config, self._codec, now_ms)
+            append_checks.check_timestamps(batch, base_timestamp, max_timestamp, config, now_ms)
+        if not self._is_plain or attributes & LOG_APPEND_TIME_FLAG:
+            batch = append_checks.rework_batch(
+                batch, config, self._codec, now_ms, is_client=is_client
+            )
             if self._is_log_append_time:
                 max_timestamp = log_append_time_ms = now_ms
         if producer_id >= 0 and is_client:

@@ -25,14 +25,22 @@ class Timers:
     def deadline_ms(self, key: TimerKey) -> int | None:
         return self._deadlines.get(key)
 
-    def apply(self, change: TimerChange) -> None:
-        if change.deadline_ms is None:
-            self._deadlines.pop(change.key, None)
-            return
-        self._deadlines[change.key] = change.deadline_ms
-        queued_ms = self._in_heap.get(change.key)
-        if queued_ms is None or change.deadline_ms < queued_ms:
-            self._push(change.key, change.deadline_ms)
+    def apply(self, change: TimerChange, ahead_ms: int = 0) -> int | None:
+        """Set or cancel a timer; returns its deadline.
+
+        `ahead_ms` is how far the clock that these deadlines are kept by is ahead of the one that
+        the change was decided by.
+        """
+        key, deadline_ms = change.key, change.deadline_ms
+        if deadline_ms is None:
+            self._deadlines.pop(key, None)
+            return None
+        deadline_ms += ahead_ms
+        self._deadlines[key] = deadline_ms
+        queued_ms = self._in_heap.get(key)
+        if queued_ms is None or deadline_ms < queued_ms:
+            self._push(key, deadline_ms)
+        return deadline_ms
 
     def _push(self, key: TimerKey, deadline_ms: int) -> None:
         self._order += 1

@@ -5,6 +5,7 @@ read here. Versions written are those of Kafka 4: OffsetCommit 4, or 1 where a c
 own retention (such a record has no place for leader epoch and topic id), GroupMetadata 3.
 """
 
+import functools
 import sys
 
 from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicMember, ClassicState
@@ -17,6 +18,7 @@ from anabranch.wire.journal.consumer_offsets import (
     OFFSET_COMMIT,
     GroupMetadataValue,
     MemberMetadata,
+    OffsetCommitKey,
 )
 from anabranch.wire.journal.record_type import RecordType, read_prefix
 from anabranch.wire.primitives import DecodeError
@@ -26,17 +28,24 @@ DurableRecord = OffsetCommitted | GroupWritten
 _NO_TIMESTAMP = -1
 _NO_TIMEOUT = -1
 
-_encode_offset_key = OFFSET_COMMIT.key_encoder()
+_write_offset_key = OFFSET_COMMIT.key_encoder()
 _encode_offset = OFFSET_COMMIT.value_encoder(4)
 _encode_expiring_offset = OFFSET_COMMIT.value_encoder(1)
 _encode_group_key = GROUP_METADATA.key_encoder()
 _encode_group = GROUP_METADATA.value_encoder(3)
 
 
+@functools.lru_cache(4096)
+def _encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    """A consumer commits the same few partitions over and over."""
+    return _write_offset_key(OffsetCommitKey(group_id=group_id, topic=topic, partition=partition))
+
+
 def encode(record: DurableRecord) -> tuple[bytes, bytes | None]:
     """The key and the value of a record; no value for a tombstone."""
     if isinstance(record, OffsetCommitted):
-        key, offset = _encode_offset_key(record), record.value
+        key = _encode_offset_key(record.group_id, record.topic, record.partition)
+        offset = record.value
         if offset is None:
             return key, None
         if offset.expire_timestamp_ms != _NO_TIMESTAMP:

@@ -4,6 +4,7 @@ Kafka's clients do not care, but its tools and a journal taken over from it do: 
 where Kafka would have put it.
 """
 
+import functools
 import sys
 
 _UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
@@ -11,6 +12,7 @@ _INT32_MASK = 0xFFFF_FFFF
 _INT32_MIN_BITS = 0x8000_0000
 
 
+@functools.lru_cache(1024)
 def partition_for(group_id: str, partitions: int) -> int:
     """The partition, of so many, that holds the records of a group."""
     hashed = java_hash_code(group_id)

@@ -1,0 +1,296 @@
+"""One shard of a coordinator at work: decide, append, replay, answer.
+
+A command is decided on the shard's state; the durable records of the decision are appended to the
+journal as one batch; then all its records are replayed, its timers set, and its answers let go. If
+the append fails, the shard is dropped and read again from the journal (fail-stop), and everybody
+who waited on it is told to look for the coordinator again: there is no half-applied decision to
+undo. A shard whose journal cannot be read, or cannot be trusted after a failed sync, refuses
+everything with NOT_COORDINATOR, as in Kafka, until the broker is started again: what is committed
+stays where it is, and nothing is answered that might be wrong.
+
+Decisions are made by the wall clock, because what they write down is compared with it after a
+restart. Timers run by a clock that nobody can set: sessions must not end because somebody did.
+
+Nothing polls: requests that wait are parked by number, and one loop timer is armed for the nearest
+deadline of the shard.
+"""
+
+import asyncio
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from anabranch.broker.deferred import Deferred
+from anabranch.broker.partition import Partition
+from anabranch.coordinator.group import commands as c
+from anabranch.coordinator.group.commands import Command
+from anabranch.coordinator.group.settings import GroupSettings
+from anabranch.coordinator.group.shard import GroupShard
+from anabranch.coordinator.runtime.result import Result, TimerChange, TimerKey, WaiterId
+from anabranch.coordinator.runtime.timers import Timers
+from anabranch.engine.journal.errors import JournalError
+from anabranch.engine.journal.journal import TOO_LARGE_CODES, append_records, read_records
+from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.observe import logs
+
+if TYPE_CHECKING:
+    from anabranch.broker.broker import Broker
+
+_NEVER_MS = sys.maxsize
+# A shard whose journal fails again and again is read again only so often.
+_RELOAD_PAUSE_MS = 1_000
+_RELOAD = "reload"
+# A timer whose decision failed is tried again after so long.
+_TIMER_RETRY_MS = 10_000
+# Timers that are due together let others have the loop after so long.
+_TURN_MS = 5
+
+
+class ShardDriver:
+    """One shard with its journal partition, timers and parked requests."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        settings: GroupSettings,
+        broker: "Broker",
+        steady_ms: Callable[[], int],
+    ) -> None:
+        self.partition = partition
+        self._broker = broker
+        self._settings = settings
+        self._now_ms = broker.now_ms
+        self._steady_ms = steady_ms
+        self.shard = GroupShard(settings)
+        # Why nothing is served, while that is so.
+        self.refusal: KafkaError | None = None
+        self._timers = Timers()
+        self._parked: dict[WaiterId, Deferred[Any]] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ms = _NEVER_MS
+        self._reload_from_ms = 0
+
+    # Loading --------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the journal and rebuild the state; refuse everything if it cannot be read."""
+        self.refusal = None
+        self._timers.clear()
+        self.shard = shard = GroupShard(self._settings)
+        skipped: Counter[int] = Counter()
+        try:
+            for record in read_records(self.partition.log, skipped):
+                shard.replay(record)
+        except (JournalError, KafkaError) as error:
+            self.shard = GroupShard(self._settings)  # half a state would pass for all of it
+            self._refuse(f"The journal cannot be read: {error}")
+            return
+        if skipped:
+            logs.warning(
+                "coordinator.records.skipped",
+                shard=self._name,
+                records=skipped.total(),
+                types=" ".join(str(number) for number in sorted(skipped)),
+            )
+        now_ms = self._now_ms()
+        result = shard.decide(c.Loaded(), now_ms)
+        for record in result.records:
+            assert not record.is_durable, "what follows from the journal is not written again"
+            shard.replay(record)
+        self._set_timers(result, now_ms)
+
+    @property
+    def _name(self) -> str:
+        return self.partition.log.folder.name
+
+    def _refuse(self, why: str) -> None:
+        """Serve nothing any more: the groups of this shard wait for a restart."""
+        self.refusal = KafkaError(ErrorCode.NOT_COORDINATOR, why)
+        self._timers.clear()
+        logs.error(
+            "coordinator.shard.refused",
+            shard=self._name,
+            folder=str(self.partition.log.folder),
+            reason=why,
+            next_step="repair the disk or restore the folder, and start the broker again",
+        )
+
+    # Commands -------------------------------------------------------------------------------------
+
+    def submit(self, command: Command, waiter: WaiterId | None = None) -> Any:
+        """Decide and carry out; the answer, or a Deferred when it comes later.
+
+        It comes later when the request is parked, and when the journal has to be on disk first
+        (`flush.on.acks.all`, `flush.messages`). KafkaError when the journal cannot be written.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        now_ms = self._now_ms()
+        result = self.shard.decide(command, now_ms)
+        response = result.response
+        if response is None and waiter is not None:
+            return self._park(result, now_ms, waiter)
+        later = self._apply(result, now_ms)
+        if later is None:
+            return response
+        return later.then(lambda refusal: refusal or response)
+
+    def _park(self, result: Result, now_ms: int, waiter: WaiterId) -> Deferred[Any]:
+        """Hold a request until a later decision answers it, or this one does."""
+        parked: Deferred[Any] = Deferred()
+        parked.on_cancel = functools.partial(self._forget, waiter)
+        self._parked[waiter] = parked
+        try:
+            self._apply(result, now_ms)
+        except BaseException:
+            self._forget(waiter)
+            raise
+        return parked
+
+    def _forget(self, waiter: WaiterId) -> None:
+        """Nobody waits for that answer any more; its member stays until its session ends."""
+        self._parked.pop(waiter, None)
+
+    def _apply(self, result: Result, now_ms: int) -> Deferred[KafkaError | None] | None:
+        """Carry out a decision; a Deferred when its answers have to wait for the disk."""
+        is_written = self._record(result, now_ms) if result.records else False
+        if result.timers and self._set_timers(result, now_ms):
+            self.arm()
+        woken = [(self._parked.pop(wake.waiter, None), wake.response) for wake in result.wakes]
+        if not is_written or not self._broker.must_sync(self.partition, acks=-1):
+            if woken:
+                _answer(woken)
+            return None
+        later: Deferred[KafkaError | None] = Deferred()
+
+        def synced(is_safe: bool) -> None:
+            refusal = None
+            if not is_safe:
+                refusal = KafkaError(ErrorCode.NOT_COORDINATOR, "The journal is not on disk.")
+                self._fail(refusal.message)
+            _answer([(parked, refusal or response) for parked, response in woken])
+            later.complete(refusal)
+
+        self._broker.flusher.sync(self.partition.log, synced)
+        return later
+
+    def _record(self, result: Result, now_ms: int) -> bool:
+        """Make a decision's records the truth; whether any of them went to the journal."""
+        durable = [record for record in result.records if record.is_durable]
+        if durable:
+            try:
+                size_bytes = append_records(self.partition.log, durable, now_ms)
+            except KafkaError as error:
+                if error.code in TOO_LARGE_CODES:
+                    # Nothing was written and nothing has changed: only this request suffers.
+                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
+                self._fail(error.message)
+                raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
+            self._broker.purgatory.mark(self.partition, size_bytes)
+        try:
+            for record in result.records:
+                self.shard.replay(record)
+        except Exception as error:
+            self._fail(repr(error))
+            raise
+        return bool(durable)
+
+    def _fail(self, why: str) -> None:
+        """Memory and journal may differ: forget what is in memory and read what is on disk."""
+        if self.refusal is not None:
+            return
+        logs.error("coordinator.shard.failed", shard=self._name, reason=why)
+        parked, self._parked = self._parked, {}
+        if self.partition.log.failed is not None:
+            self._refuse(f"The journal takes no more records: {self.partition.log.failed}.")
+        elif self._steady_ms() < self._reload_from_ms:
+            # Reading it again has not helped a moment ago, and costs the others their time.
+            self.refusal = KafkaError(ErrorCode.NOT_COORDINATOR, why)
+            self._timers.clear()
+            self._timers.apply(TimerChange(_RELOAD, self._reload_from_ms))
+        else:
+            self._reload()
+        self.arm()
+        _answer([(p, KafkaError(ErrorCode.NOT_COORDINATOR, why)) for p in parked.values()])
+
+    def _reload(self) -> None:
+        began_ms = self._steady_ms()
+        self.load()
+        # A journal that takes long to read is read the more seldom.
+        ended_ms = self._steady_ms()
+        self._reload_from_ms = ended_ms + max(_RELOAD_PAUSE_MS, 10 * (ended_ms - began_ms))
+
+    # Time -----------------------------------------------------------------------------------------
+
+    def _set_timers(self, result: Result, now_ms: int) -> bool:
+        """Set a decision's timers; whether one of them comes before the alarm."""
+        ahead_ms = self._steady_ms() - now_ms
+        is_early = False
+        for change in result.timers:
+            deadline_ms = self._timers.apply(change, ahead_ms)
+            if deadline_ms is not None and deadline_ms < self._alarm_ms:
+                is_early = True
+        return is_early
+
+    def arm(self) -> None:
+        """Have the loop call when the nearest deadline comes.
+
+        An alarm that comes too early does no harm, so timers that are moved later or cancelled do
+        not move it: when it rings it is armed anew.
+        """
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._alarm_ms = _NEVER_MS
+        deadline_ms = self._timers.next_deadline_ms()
+        if deadline_ms is not None:
+            delay_s = max(0, deadline_ms - self._steady_ms()) / 1000
+            self._alarm_ms = deadline_ms
+            self._alarm = asyncio.get_running_loop().call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._alarm_ms = 0  # no timer that is set meanwhile has to arm it
+        turn_end_ms = self._steady_ms() + _TURN_MS
+        while (key := self._timers.pop_expired(self._steady_ms())) is not None:
+            if key is _RELOAD:
+                self._reload()
+            else:
+                self._time_is_up(key)
+            if self._steady_ms() >= turn_end_ms:
+                break
+        self.arm()
+        self._broker.wake_fetches()
+
+    def _time_is_up(self, key: TimerKey) -> None:
+        now_ms = self._now_ms()
+        try:
+            self._apply(self.shard.decide(c.TimerFired(key=key), now_ms), now_ms)
+        except Exception as error:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR:
+                return  # it was said, and what was loaded has timers of its own
+            logs.error("coordinator.timer.failed", shard=self._name, timer=key, error=repr(error))
+            if self._timers.deadline_ms(key) is None:
+                self._timers.apply(TimerChange(key, self._steady_ms() + _TIMER_RETRY_MS))
+
+    def stop(self) -> None:
+        """Tell everybody who waits to look elsewhere, and serve nothing any more."""
+        why = KafkaError(ErrorCode.NOT_COORDINATOR, "The broker is shutting down.")
+        self.refusal = why
+        self._timers.clear()
+        self.arm()
+        parked, self._parked = self._parked, {}
+        _answer([(deferred, why) for deferred in parked.values()])
+
+
+def _answer(woken: list[tuple[Deferred[Any] | None, Any]]) -> None:
+    """Let answers go; one that cannot be given takes no other with it."""
+    for parked, response in woken:
+        if parked is None:
+            continue
+        try:
+            parked.complete(response)
+        except Exception as error:
+            logs.error("coordinator.answer.failed", error=repr(error))
