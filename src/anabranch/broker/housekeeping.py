@@ -85,6 +85,11 @@ class Housekeeping:
             ),
             Chore("compaction", self._setting("log.cleaner.backoff.ms"), self.compact),
             Chore("producer expiry", lambda: _PRODUCER_EXPIRY_PERIOD_MS, self.expire_producers),
+            Chore(
+                "offset expiry",
+                self._setting("offsets.retention.check.interval.ms"),
+                self._broker.groups.expire_offsets,
+            ),
             Chore("idle files", lambda: _IDLE_PERIOD_MS, self.release_idle),
             Chore("file removal", lambda: _FILE_REMOVAL_PERIOD_MS, self.remove_files),
         ]
