@@ -233,6 +233,21 @@ def test_no_room_means_no_session(make_node: Any) -> None:
     assert first.error() == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+def test_the_session_that_was_idle_longest_goes(make_node: Any) -> None:
+    """What counts is when a session was last used, not when it was opened."""
+    node = make_node("max.incremental.fetch.session.cache.slots=2")
+    node.create_topic("t")
+    first, second, third = Client(node), Client(node), Client(node)
+    first.fetch(wanting((0, 0)))
+    second.fetch(wanting((0, 0)))
+    node.now_ms += EVICTION_MS
+    first.fetch()
+    third.fetch(wanting((0, 0)))
+    assert third.session_id > 0
+    assert first.fetch() == []
+    assert second.error() == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
 def test_sessions_can_be_switched_off(make_node: Any) -> None:
     """With no slots every fetch is a full one."""
     node = make_node("max.incremental.fetch.session.cache.slots=0")

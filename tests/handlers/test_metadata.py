@@ -128,6 +128,12 @@ def test_names_that_cannot_be_created(node: Node) -> None:
     ]
 
 
+def test_illegal_names_without_creation(node: Node) -> None:
+    """An illegal name is told apart from an unknown one also when nothing is created."""
+    request = asking("a b", allow_auto_topic_creation=False)
+    assert found(node.call(request, VERSION)) == [("a b", ErrorCode.INVALID_TOPIC_EXCEPTION, 0)]
+
+
 @pytest.mark.parametrize("version", [12, 13])
 def test_by_topic_id(node: Node, version: int) -> None:
     """Topics can be asked for by id; an unknown id has no name and creates nothing."""
