@@ -10,6 +10,7 @@ them from those that only travelled along. CORRUPT_MESSAGE is never said of reco
 CRC: clients would send them again, to the same end.
 """
 
+import contextlib
 from collections.abc import Iterator
 from struct import Struct
 from typing import TypeAlias
@@ -51,6 +52,13 @@ _ATTRIBUTES_OF_CLIENTS = CODEC_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG
 _RECORD_ERRORS_MAX = 1_000
 # How much of a batch is decompressed only to say which of its timestamps are wrong.
 _REFUSED_BYTES_MAX = 16 * 1024 * 1024
+
+_INT64_MIN = -(1 << 63)
+_INT64_MAX = (1 << 63) - 1
+_NO_KEY = (
+    "the topic is compacted, so every record needs a key; send one or change the topic's"
+    " cleanup.policy"
+)
 
 PRODUCER_CODEC = -1
 """`compression.type=producer`: batches keep the codec they came with."""
@@ -101,7 +109,10 @@ def check_header(
         or crc32c(batch[_CRC_COVERED_FROM:]) != crc
         or records_count != last_offset_delta + 1
         or records_count <= 0
-        or (is_client and (base_offset or (producer_id >= 0 > min(base_sequence, producer_epoch))))
+        or (
+            is_client
+            and (base_offset or (producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0)))
+        )
     ):
         check_batch(batch)  # finds it too, and says it well
         raise AssertionError("check_batch passes a batch that check_header does not")
@@ -166,16 +177,17 @@ def check_timestamps(
 
     The header decides. The records are looked at only to name those that are wrong.
     """
-    wrong = [why for each in (base, largest) if (why := _wrong_timestamp(each, config, now_ms))]
+    oldest_ms, newest_ms = _timestamp_range(config, now_ms)
+    wrong = [each for each in (base, largest) if each != -1 and not oldest_ms <= each <= newest_ms]
     if not wrong:
         return
     refusal = None
     if read_header(batch).records_count <= _RECORD_ERRORS_MAX:
-        try:
+        # Records that cannot be read cannot be named either.
+        with contextlib.suppress(KafkaError):
             refusal = _refusal_of_records(batch, config, now_ms, max_bytes=_REFUSED_BYTES_MAX)
-        except KafkaError:
-            pass  # records that cannot be read cannot be named
-    raise refusal or RecordValidationError(ErrorCode.INVALID_TIMESTAMP, wrong[0])
+    why = _wrong_timestamp(wrong[0], oldest_ms, newest_ms)
+    raise refusal or RecordValidationError(ErrorCode.INVALID_TIMESTAMP, why)
 
 
 def rework_batch(
@@ -222,33 +234,36 @@ def _refusal_of_records(
     batch: memoryview, config: LogConfig, now_ms: int, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> RecordValidationError | None:
     """What the topic has against some of the records, found by reading them all."""
+    needs_key = config.is_compacted
+    oldest_ms, newest_ms = _timestamp_range(config, now_ms)
     code = ErrorCode.INVALID_RECORD
     errors: list[tuple[int, str]] = []
     for index, record in enumerate(_records(batch, max_bytes)):
-        if config.is_compacted and record.key is None:
-            why: str | None = (
-                "the topic is compacted, so every record needs a key; send one or change the"
-                " topic's cleanup.policy"
-            )
-        elif why := _wrong_timestamp(record.timestamp, config, now_ms):
+        timestamp = record.timestamp
+        if needs_key and record.key is None:
+            errors.append((index, _NO_KEY))
+        elif timestamp != -1 and not oldest_ms <= timestamp <= newest_ms:
             code = ErrorCode.INVALID_TIMESTAMP
-        if why is not None:
-            errors.append((index, why))
-            if len(errors) > _RECORD_ERRORS_MAX:
-                return RecordValidationError(code, f"{why} (more than {index} records)")
+            errors.append((index, _wrong_timestamp(timestamp, oldest_ms, newest_ms)))
+        if len(errors) > _RECORD_ERRORS_MAX:
+            return RecordValidationError(code, errors[0][1])
     if not errors:
         return None
     index, why = errors[0]
     return RecordValidationError(code, f"record {index}: {why}", tuple(errors))
 
 
-def _wrong_timestamp(timestamp: int, config: LogConfig, now_ms: int) -> str | None:
-    if timestamp == -1 or config.is_log_append_time:
-        return None
-    oldest_ms = now_ms - config.message_timestamp_before_max_ms
-    newest_ms = now_ms + config.message_timestamp_after_max_ms
-    if oldest_ms <= timestamp <= newest_ms:
-        return None
+def _timestamp_range(config: LogConfig, now_ms: int) -> tuple[int, int]:
+    """The oldest and the newest timestamp that the topic takes now."""
+    if config.is_log_append_time:
+        return _INT64_MIN, _INT64_MAX
+    return (
+        now_ms - config.message_timestamp_before_max_ms,
+        now_ms + config.message_timestamp_after_max_ms,
+    )
+
+
+def _wrong_timestamp(timestamp: int, oldest_ms: int, newest_ms: int) -> str:
     return (
         f"timestamp {timestamp} is not between {oldest_ms} and {newest_ms}; check the producer's"
         " clock or the topic's message.timestamp.before.max.ms and"

@@ -44,6 +44,8 @@ DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
 
 _LENGTH_PREFIX_SIZE = 12  # base offset and batch length: what the length does not count
 _BATCH_LENGTH_MIN = HEADER_SIZE - _LENGTH_PREFIX_SIZE
+_LENGTH_MIN_ANY_FORMAT = 14  # the smallest message of format v0, which Kafka takes as the limit
+_LENGTH_POS = 8
 _MAGIC_POS = 16
 _CRC_POS = 17
 _ATTRIBUTES_POS = 21  # the first byte under the CRC
@@ -57,6 +59,7 @@ _AFTER_CRC = struct.Struct(">hiqqqhii")
 _BEFORE_CRC = struct.Struct(">qiibI")
 _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 
@@ -170,22 +173,31 @@ def iter_headers(buf: "Buffer", pos: int = 0) -> Iterator[tuple[int, BatchHeader
         pos = next_pos
 
 
+def is_one_batch(records: "Buffer") -> bool:
+    """Whether `records` is exactly one batch of format v2, going by its length and magic alone."""
+    size_bytes = len(records)
+    return (
+        size_bytes >= HEADER_SIZE
+        and records[_MAGIC_POS] == MAGIC_V2
+        and _INT32.unpack_from(records, _LENGTH_POS)[0] == size_bytes - _LENGTH_PREFIX_SIZE
+    )
+
+
 def check_batch(batch: memoryview) -> BatchHeader:
     """The header of a batch that a client may append; KafkaError says why it may not.
 
     `batch` is the records field of one partition in a Produce request: exactly one batch. The
-    checks are Kafka's, all on the header and the CRC; the records are not parsed.
+    checks are Kafka's, all on the header and the CRC; the records are not parsed. CORRUPT_MESSAGE,
+    which clients answer by sending the batch again, is only for what the way here may have done.
     """
-    size_bytes = len(batch)
-    if size_bytes > _MAGIC_POS and batch[_MAGIC_POS] != MAGIC_V2:
-        raise _wrong_magic(batch[_MAGIC_POS])
+    if not is_one_batch(batch):
+        raise _not_one_batch(batch)
     header = read_header(batch)
-    if header.batch_length != size_bytes - _LENGTH_PREFIX_SIZE:
-        if header.batch_length < _BATCH_LENGTH_MIN:
-            raise _bad_length(header.batch_length)
-        if header.size_bytes > size_bytes:
-            raise _corrupt(f"the batch declares {header.size_bytes} bytes, {size_bytes} arrived")
-        raise _invalid("a partition's records must be exactly one batch; send batches one by one")
+    if header.base_offset != 0:
+        raise _invalid(
+            f"the batch begins at offset {header.base_offset}; a producer must send 0, because"
+            " the broker assigns the offsets"
+        )
     if crc32c(batch[_ATTRIBUTES_POS:]) != header.crc:
         raise _corrupt("the batch does not match its CRC-32C")
     if header.records_count != header.last_offset_delta + 1 or header.records_count <= 0:
@@ -194,20 +206,53 @@ def check_batch(batch: memoryview) -> BatchHeader:
             f" {header.last_offset_delta}; every offset must hold one record"
         )
     attributes = header.attributes
-    if attributes & (CONTROL_FLAG | LOG_APPEND_TIME_FLAG):
-        raise _reserved_attributes(attributes)
+    if attributes & CONTROL_FLAG:
+        raise _invalid("clients may not write control batches; only the broker does")
     if attributes & CODEC_MASK >= len(CODEC_NAMES):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"the batch uses compression codec {attributes & CODEC_MASK}, which is not known;"
             f" use one of {', '.join(CODEC_NAMES)}",
         )
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise _invalid(
-            f"producer {header.producer_id} sent sequence {header.base_sequence} and epoch"
-            f" {header.producer_epoch}; an idempotent producer must send both from 0 up"
-        )
+    if header.producer_id >= 0:
+        _check_producer(header)
     return header
+
+
+def _not_one_batch(records: memoryview) -> KafkaError:
+    """Why `records` is not exactly one batch of format v2, found in the order Kafka looks."""
+    size_bytes = len(records)
+    if size_bytes <= _MAGIC_POS:
+        return _invalid(f"{size_bytes} bytes are too few for a batch header of {HEADER_SIZE}")
+    magic = records[_MAGIC_POS]
+    batch_length: int = _INT32.unpack_from(records, _LENGTH_POS)[0]
+    if batch_length < _LENGTH_MIN_ANY_FORMAT:
+        return _bad_length(batch_length)
+    if magic > MAGIC_V2:
+        return _wrong_magic(magic)
+    if _LENGTH_PREFIX_SIZE + batch_length > size_bytes:
+        return _invalid(
+            f"the batch declares {_LENGTH_PREFIX_SIZE + batch_length} bytes, {size_bytes} arrived"
+        )
+    if magic != MAGIC_V2:
+        return _wrong_magic(magic)
+    if batch_length < _BATCH_LENGTH_MIN:
+        return _bad_length(batch_length)
+    return _invalid("a partition's records must be exactly one batch; send batches one by one")
+
+
+def _check_producer(header: BatchHeader) -> None:
+    if header.base_sequence < 0:
+        raise _invalid(
+            f"producer {header.producer_id} sent sequence {header.base_sequence}; an idempotent"
+            " producer must number its records from 0 up"
+        )
+    if header.producer_epoch < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {header.producer_id} sent epoch {header.producer_epoch}; send the epoch"
+            " that InitProducerId gave",
+        )
 
 
 def iter_records(batch: "Buffer", *, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
@@ -307,6 +352,13 @@ def set_log_append_time(batch: memoryview, timestamp_ms: int) -> None:
     (attributes,) = _INT16.unpack_from(batch, _ATTRIBUTES_POS)
     _INT16.pack_into(batch, _ATTRIBUTES_POS, attributes | LOG_APPEND_TIME_FLAG)
     _INT64.pack_into(batch, _MAX_TIMESTAMP_POS, timestamp_ms)
+    _UINT32.pack_into(batch, _CRC_POS, crc32c(batch[_ATTRIBUTES_POS:]))
+
+
+def clear_log_append_time(batch: memoryview) -> None:
+    """Let the records' own timestamps count, in place, and renew the CRC."""
+    (attributes,) = _INT16.unpack_from(batch, _ATTRIBUTES_POS)
+    _INT16.pack_into(batch, _ATTRIBUTES_POS, attributes & ~LOG_APPEND_TIME_FLAG)
     _UINT32.pack_into(batch, _CRC_POS, crc32c(batch[_ATTRIBUTES_POS:]))
 
 
@@ -414,19 +466,8 @@ def _bad_length(batch_length: int) -> KafkaError:
 
 def _wrong_magic(magic: int) -> KafkaError:
     if magic in (0, 1):
-        return KafkaError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        return _invalid(
             f"message format v{magic} is not supported; use a client of Kafka 0.11 or newer,"
-            " which sends v2",
+            " which sends v2"
         )
     return _corrupt(f"message format {magic} does not exist")
-
-
-def _reserved_attributes(attributes: int) -> KafkaError:
-    if attributes & CONTROL_FLAG:
-        return _invalid("clients may not write control batches; only the broker does")
-    return KafkaError(
-        ErrorCode.INVALID_TIMESTAMP,
-        "a producer may not set the timestamp type to LogAppendTime;"
-        " set message.timestamp.type on the topic",
-    )
