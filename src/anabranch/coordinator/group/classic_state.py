@@ -124,8 +124,12 @@ class ClassicGroup:
         """The protocols that every member supports, in the leader's order of preference."""
         members = list(self.members.values())
         first = self.members.get(self.leader_id or "", members[0])
-        shared = set.intersection(*({name for name, _ in m.protocols} for m in members))
-        return [name for name, _ in first.protocols if name in shared]
+        shared = [name for name, _ in first.protocols]
+        for member in members:
+            names = [name for name, _ in member.protocols]
+            if names != shared:  # most of the time they are the same
+                shared = [name for name in shared if name in names]
+        return shared
 
     def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
         """Whether a member with these protocols could take part.
