@@ -1,10 +1,13 @@
 """Limits on connections: how many, how idle, how many bytes of unfinished requests."""
 
+import socket
 import struct
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from victim import Attacker, Victim, api_versions, fetch_request, request
 
 from anabranch.wire.messages.produce import PRODUCE
@@ -142,3 +145,18 @@ def test_growing_buffers(victim: Victim) -> None:
     assert attacker.receive_id() == 1
     attacker.send(fetch_request("pieces"))
     assert value in bytes(attacker.receive())
+
+
+def test_limits_can_be_altered_while_the_broker_runs(make_broker: Callable[..., Any]) -> None:
+    """max.connections.per.ip set by a client counts for the next connection."""
+    broker = make_broker()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    entry = ConfigEntry("max.connections.per.ip", "1", incremental_operation=AlterConfigOpType.SET)
+    (future,) = admin.incremental_alter_configs(
+        [ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])]
+    ).values()
+    future.result(10)
+    with socket.create_connection(("127.0.0.1", broker.port)) as late:
+        late.settimeout(10)
+        assert late.recv(1) == b""
+    assert "max.connections.per.ip" in broker.log_text

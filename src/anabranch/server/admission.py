@@ -1,5 +1,6 @@
 """Who may connect, and how many bytes of unfinished requests may wait, over all listeners."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,8 +28,10 @@ class Guest(Protocol):
 class Admission:
     """The counts that limits speak of."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, current: Callable[[], Limits] | None = None) -> None:
         self._limits = limits
+        # The limits as they are now: those on connections can be altered while the broker runs.
+        self._current = current or (lambda: limits)
         self._inside: set[Guest] = set()
         self._per_ip: dict[str, int] = {}
         self._queued_bytes = 0
@@ -40,10 +43,11 @@ class Admission:
     def admit(self, guest: Guest) -> str | None:
         """Count a new connection in; a sentence says why it must go again."""
         host = guest.client_host
-        if len(self._inside) >= self._limits.connections_max:
-            return f"there are {self._limits.connections_max} connections (max.connections)"
-        if self._per_ip.get(host, 0) >= self._limits.connections_per_ip_max:
-            limit = self._limits.connections_per_ip_max
+        limits = self._current()
+        if len(self._inside) >= limits.connections_max:
+            return f"there are {limits.connections_max} connections (max.connections)"
+        if self._per_ip.get(host, 0) >= limits.connections_per_ip_max:
+            limit = limits.connections_per_ip_max
             return f"{host} has {limit} connections (max.connections.per.ip)"
         self._inside.add(guest)
         self._per_ip[host] = self._per_ip.get(host, 0) + 1

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from anabranch.broker.broker import Broker
@@ -34,7 +35,7 @@ class Server:
     async def start(self) -> None:
         dispatch = Dispatch(self.broker)
         limits = _limits(self.settings)
-        admission = Admission(limits)
+        admission = Admission(limits, self._current_limits)
         for wanted in resolve_listeners(self.settings):
             listener = Listener(wanted.name, dispatch, limits, admission)
             bound = wanted.bound_to(await listener.start(wanted.host, wanted.port))
@@ -44,6 +45,14 @@ class Server:
             self.addresses.append(f"{bound.name}://{bound.host or '*'}:{bound.port}")
         self.broker.groups.start()
         self._housekeeping.start()
+
+    def _current_limits(self) -> Limits:
+        """The limits with those that clients may have altered."""
+        return replace(
+            _limits(self.settings),
+            connections_max=self.broker.get_int("max.connections"),
+            connections_per_ip_max=self.broker.get_int("max.connections.per.ip"),
+        )
 
     async def stop(self) -> None:
         """Answer who waits, close the connections, then the logs."""
