@@ -8,6 +8,7 @@ import pytest
 from handler_calls import NOW_MS, Node, make_batch
 
 from anabranch.engine.log_directory import DirectoryError
+from anabranch.handlers import produce as produce_handler
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.compression import ZSTD
 from anabranch.wire.messages.produce import (
@@ -18,9 +19,16 @@ from anabranch.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from anabranch.wire.record_batch import iter_records
+from anabranch.wire.record_batch import (
+    CONTROL_FLAG,
+    TRANSACTIONAL_FLAG,
+    Record,
+    build_batch,
+    iter_records,
+)
 
 BATCH = make_batch(b"one", b"two")
+TRANSACTIONAL = make_batch(b"one", attributes=TRANSACTIONAL_FLAG)
 
 
 def data(index: int = 0, records: bytes | None = BATCH) -> PartitionProduceData:
@@ -150,8 +158,10 @@ def test_old_message_formats(node: Node, version: int) -> None:
         ({}, None, ErrorCode.INVALID_RECORD),
         ({}, b"", ErrorCode.INVALID_RECORD),
         ({}, BATCH[:40], ErrorCode.INVALID_RECORD),
+        ({}, BATCH + BATCH, ErrorCode.INVALID_RECORD),
+        ({}, BATCH[:-1] + b"\xff", ErrorCode.CORRUPT_MESSAGE),
         ({}, make_batch(b"x" * 1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
-        ({}, make_batch(b"x", timestamp=NOW_MS + 7_200_000), ErrorCode.INVALID_TIMESTAMP),
+        ({}, TRANSACTIONAL, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )
 def test_what_is_wrong_is_refused(
@@ -166,12 +176,52 @@ def test_what_is_wrong_is_refused(
     assert values(node) == []
 
 
-def test_two_batches_in_one_partition(node: Node) -> None:
-    """A partition's records are exactly one batch, as in Kafka since format v2."""
-    node.create_topic("t")
-    ((code, offset),) = produce(node, BATCH + BATCH)
-    assert (code != 0, offset) == (True, -1)
-    assert values(node) == []
+@pytest.mark.parametrize(
+    ("batch", "code"),
+    [
+        (make_batch(b"x", timestamp=NOW_MS + 7_200_000), ErrorCode.INVALID_TIMESTAMP),
+        (make_batch(b"x", attributes=CONTROL_FLAG), ErrorCode.INVALID_RECORD),
+        (bytes(7) + b"\x01" + BATCH[8:], ErrorCode.INVALID_RECORD),
+        (
+            make_batch(b"x", producer_id=4, producer_epoch=-1, base_sequence=0),
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+        ),
+    ],
+)
+def test_what_is_wrong_inside_a_batch(node: Node, batch: bytes, code: ErrorCode) -> None:
+    """Where Kafka has looked into the batch it also says where the log begins."""
+    topic = node.create_topic("t")
+    node.append("t", b"zero")
+    topic.partitions[0].log.delete_records_before(1)
+    (answer,) = answers(node.call(asking(data(records=batch)), 12))
+    assert (answer.error_code, answer.base_offset) == (code, -1)
+    assert answer.error_message
+    assert (answer.log_append_time_ms, answer.log_start_offset) == (-1, 1)
+
+
+def keyed(*keys: bytes | None) -> bytes:
+    return build_batch([Record(i, NOW_MS, key, b"v") for i, key in enumerate(keys)], base_offset=0)
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 12])
+def test_wrong_records_are_named(node: Node, version: int) -> None:
+    """From version 8 on the answer says which records were wrong, and why (KIP-467)."""
+    node.create_topic("t", cleanup_policy="compact")
+    (answer,) = answers(node.call(asking(data(records=keyed(None, b"k", None))), version))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    named = [(e.batch_index, e.batch_index_error_message[:24]) for e in answer.record_errors]
+    expected = [(0, "the topic is compacted, "), (2, "the topic is compacted, ")]
+    assert named == (expected if version >= 8 else [])
+
+
+def test_an_answer_names_only_so_many_records(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit batches are refused without naming records, so that the answer ends."""
+    node.create_topic("t", cleanup_policy="compact")
+    monkeypatch.setattr(produce_handler, "_RECORD_ERRORS_MAX", 5)
+    wrong = keyed(None, None)
+    refused = answers(node.call(asking(*(data(records=wrong) for _ in range(4))), 12))
+    assert [len(answer.record_errors) for answer in refused] == [2, 2, 0, 0]
+    assert {answer.error_code for answer in refused} == {ErrorCode.INVALID_RECORD}
 
 
 def test_zstd_needs_version_7(node: Node) -> None:

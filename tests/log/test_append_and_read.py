@@ -50,22 +50,25 @@ def test_bad_batches_are_refused_without_a_trace(tmp_path: Path) -> None:
         struct.pack_into(layout, batch, position, value)
         return batch
 
-    assert refusal(log, memoryview(bytearray())) is ErrorCode.CORRUPT_MESSAGE
-    assert refusal(log, memoryview(bytearray(60))) is not ErrorCode.NONE
-    assert refusal(log, batch_of()[:-1]) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(log, memoryview(bytearray())) is ErrorCode.INVALID_RECORD
+    assert refusal(log, memoryview(bytearray(60))) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(log, batch_of()[:-1]) is ErrorCode.INVALID_RECORD
     assert refusal(log, damaged(17, ">I", 1)) is ErrorCode.CORRUPT_MESSAGE
     assert refusal(log, damaged(8, ">i", -1)) is ErrorCode.CORRUPT_MESSAGE
-    assert refusal(log, damaged(8, ">i", 2**31 - 1)) is ErrorCode.CORRUPT_MESSAGE
-    assert refusal(log, damaged(16, ">b", 1)) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert refusal(log, damaged(8, ">i", 2**31 - 1)) is ErrorCode.INVALID_RECORD
+    assert refusal(log, damaged(16, ">b", 1)) is ErrorCode.INVALID_RECORD
+    assert refusal(log, damaged(0, ">q", 7)) is ErrorCode.INVALID_RECORD
+    assert refusal(log, damaged(0, ">q", -1)) is ErrorCode.INVALID_RECORD
     two = memoryview(bytearray(bytes(batch_of()) * 2))
     assert refusal(log, two) is ErrorCode.INVALID_RECORD
     assert refusal(log, batch_of(1, bytes(500))) is ErrorCode.MESSAGE_TOO_LARGE
     assert refusal(log, batch_of(1, bytes(260))) is ErrorCode.RECORD_LIST_TOO_LARGE
     assert refusal(log, batch_of(attributes=0x20)) is ErrorCode.INVALID_RECORD
-    assert refusal(log, batch_of(attributes=0x10)) is ErrorCode.INVALID_TXN_STATE
-    assert refusal(log, batch_of(attributes=0x08)) is ErrorCode.INVALID_TIMESTAMP
+    transactional = batch_of(attributes=0x10)
+    assert refusal(log, transactional) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert refusal(log, batch_of(attributes=0x40)) is ErrorCode.INVALID_RECORD
     assert refusal(log, batch_of(producer=(5, 0, -1))) is ErrorCode.INVALID_RECORD
+    assert refusal(log, batch_of(producer=(5, -1, 0))) is ErrorCode.INVALID_PRODUCER_EPOCH
     zstd = batch_of(codec=4)
     assert refusal(log, zstd, zstd_allowed=False) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     append(log)

@@ -23,7 +23,9 @@ from anabranch.wire.record_batch import (
     Record,
     build_batch,
     check_batch,
+    clear_log_append_time,
     crc_ok,
+    is_one_batch,
     iter_headers,
     iter_records,
     read_header,
@@ -148,7 +150,8 @@ def test_golden_batch_is_read() -> None:
     assert header.is_transactional
     assert not (header.is_control or header.is_log_append_time or header.has_delete_horizon)
     assert list(iter_records(batch)) == [Record(100, 1000, b"k", b"v", (("h", b"x"),))]
-    assert check_batch(memoryview(batch)) == header
+    unplaced = bytes(8) + batch[8:]
+    assert check_batch(memoryview(unplaced)) == header._replace(base_offset=0)
 
 
 @pytest.mark.parametrize(
@@ -310,6 +313,34 @@ def test_log_append_time_in_place(codec: int) -> None:
     assert {record.timestamp for record in foreign} == {77_777}
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_stamp_is_taken_back(codec: int) -> None:
+    """Without the flag the records' own timestamps count again, under a right CRC."""
+    stamped = bytearray(plain(codec))
+    set_log_append_time(memoryview(stamped), 1_002)
+    clear_log_append_time(memoryview(stamped))
+    assert stamped == plain(codec)
+
+
+@pytest.mark.parametrize(
+    ("records", "is_one"),
+    [
+        (plain(), True),
+        (plain(GZIP), True),
+        (patched(plain(), 57, ">i", 0), True),
+        (b"", False),
+        (plain()[:-1], False),
+        (plain() + b"x", False),
+        (plain() + plain(), False),
+        (patched(plain(), 16, ">b", 1), False),
+        (patched(plain()[:60], 8, ">i", 48), False),
+    ],
+)
+def test_one_batch_is_known_by_its_frame(records: bytes, is_one: bool) -> None:
+    """Length and magic tell one whole batch of format v2 from anything else."""
+    assert is_one_batch(records) is is_one
+
+
 def test_header_keys_that_are_not_utf8_survive() -> None:
     """Bytes that are not UTF-8 in a header key come back unchanged after a rewrite."""
     batch = plain(count=1)
@@ -384,7 +415,7 @@ def test_old_formats_are_refused_with_advice(magic: int) -> None:
     body = struct.pack(">Ibb", 0, magic, 0) + (bytes(8) if magic else b"") + b"\xff\xff\xff\xff"
     body += struct.pack(">i", 1) + b"v"
     error = refused(struct.pack(">qi", 0, len(body)) + body)
-    assert error.code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert error.code is ErrorCode.INVALID_RECORD
     assert error.message == (
         f"message format v{magic} is not supported; use a client of Kafka 0.11 or newer,"
         " which sends v2"
@@ -394,12 +425,21 @@ def test_old_formats_are_refused_with_advice(magic: int) -> None:
 @pytest.mark.parametrize(
     ("batch", "code", "why"),
     [
-        (b"", "CORRUPT_MESSAGE", "too few"),
-        (plain()[:60], "CORRUPT_MESSAGE", "too few"),
-        (plain()[:-1], "CORRUPT_MESSAGE", "arrived"),
+        (b"", "INVALID_RECORD", "too few"),
+        (plain()[:16], "INVALID_RECORD", "too few"),
+        (plain()[:17], "INVALID_RECORD", "arrived"),
+        (plain()[:60], "INVALID_RECORD", "arrived"),
+        (plain()[:-1], "INVALID_RECORD", "arrived"),
+        (patched(plain(), 8, ">i", 2**31 - 1), "INVALID_RECORD", "arrived"),
         (patched(plain(), 8, ">i", 48), "CORRUPT_MESSAGE", "length of 48"),
+        (patched(plain(), 8, ">i", 13), "CORRUPT_MESSAGE", "length of 13"),
         (patched(plain(), 8, ">i", -1), "CORRUPT_MESSAGE", "length of -1"),
         (patched(plain(), 16, ">b", 3), "CORRUPT_MESSAGE", "format 3"),
+        (patched(plain(), 16, ">b", -1), "CORRUPT_MESSAGE", "format 255"),
+        (patched(plain(), 16, ">b", 3)[:-1], "CORRUPT_MESSAGE", "format 3"),
+        (patched(plain(), 16, ">b", 1)[:-1], "INVALID_RECORD", "arrived"),
+        (patched(plain(), 0, ">q", 500), "INVALID_RECORD", "offset 500"),
+        (patched(plain(), 0, ">q", -1), "INVALID_RECORD", "offset -1"),
         (plain()[:-1] + b"\x01", "CORRUPT_MESSAGE", "CRC"),
         (plain() + plain(), "INVALID_RECORD", "exactly one batch"),
         (plain() + b"\x00", "INVALID_RECORD", "exactly one batch"),
@@ -407,11 +447,10 @@ def test_old_formats_are_refused_with_advice(magic: int) -> None:
         (patched(plain(), 23, ">i", 5), "INVALID_RECORD", "delta of 5"),
         (patched(patched(plain(), 57, ">i", 0), 23, ">i", -1), "INVALID_RECORD", "0 records"),
         (patched(plain(), 21, ">h", CONTROL_FLAG), "INVALID_RECORD", "control"),
-        (patched(plain(), 21, ">h", LOG_APPEND_TIME_FLAG), "INVALID_TIMESTAMP", "LogAppendTime"),
         (patched(plain(), 21, ">h", 5), "UNSUPPORTED_COMPRESSION_TYPE", "codec 5"),
         (patched(plain(), 21, ">h", -1), "INVALID_RECORD", "control"),
         (patched(plain(), 43, ">q", 8), "INVALID_RECORD", "producer 8"),
-        (patched(patched(plain(), 43, ">q", 8), 53, ">i", 0), "INVALID_RECORD", "epoch -1"),
+        (patched(patched(plain(), 43, ">q", 8), 53, ">i", 0), "INVALID_PRODUCER_EPOCH", "epoch -1"),
     ],
 )
 def test_check_batch_refuses(batch: bytes, code: str, why: str) -> None:

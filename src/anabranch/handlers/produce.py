@@ -13,10 +13,12 @@ from anabranch.broker.deferred import Deferred
 from anabranch.broker.partition import Partition
 from anabranch.broker.topics import INTERNAL_TOPICS
 from anabranch.handlers.route import RequestContext, route
+from anabranch.log.append_checks import RecordValidationError
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.produce import (
     PRODUCE,
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -24,10 +26,23 @@ from anabranch.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from anabranch.wire.record_batch import is_one_batch
 
 _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_ZSTD = 7
 _FIRST_SERVED = 3
+# An answer that would name more wrong records than this stops naming them: compressed batches can
+# hold so many that the answer would not fit in the memory.
+_RECORD_ERRORS_MAX = 10_000
+_FOUND_IN_A_BATCH = frozenset(
+    (
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    )
+)
+"""Errors beside which Kafka names the start of the log."""
 
 
 def handle(
@@ -37,9 +52,11 @@ def handle(
     response = ProduceResponse()
     unsynced: dict[PartitionLog, list[PartitionProduceResponse]] = {}
     failure = ""
+    named_count = 0
     for topic in request.topic_data:
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
+            partition = None
             try:
                 if refusal is not None:
                     raise refusal
@@ -49,12 +66,10 @@ def handle(
                     unsynced.setdefault(partition.log, []).append(answer)
             except KafkaError as error:
                 failure = failure or str(error)
-                answer = PartitionProduceResponse(
-                    index=data.index,
-                    error_code=error.code,
-                    base_offset=-1,
-                    error_message=error.message,
-                )
+                answer = _refused(data, partition, error)
+                named_count += len(answer.record_errors)
+                if named_count > _RECORD_ERRORS_MAX:
+                    answer.record_errors = []
             answers.append(answer)
         response.responses.append(
             TopicProduceResponse(
@@ -125,6 +140,27 @@ def _append(
         log_append_time_ms=info.log_append_time_ms,
         log_start_offset=log.log_start_offset,
     )
+
+
+def _refused(
+    data: PartitionProduceData, partition: Partition | None, error: KafkaError
+) -> PartitionProduceResponse:
+    answer = PartitionProduceResponse(
+        index=data.index, error_code=error.code, base_offset=-1, error_message=error.message
+    )
+    if isinstance(error, RecordValidationError):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
+            for index, why in error.record_errors
+        ]
+    # Kafka knows the log by the time it looks into a batch, but not yet when it counts batches.
+    if (
+        partition is not None
+        and error.code in _FOUND_IN_A_BATCH
+        and is_one_batch(data.records or b"")
+    ):
+        answer.log_start_offset = partition.log.log_start_offset
+    return answer
 
 
 def _answer_when_synced(

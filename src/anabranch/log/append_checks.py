@@ -182,7 +182,7 @@ def check_timestamps(
     if not wrong:
         return
     refusal = None
-    if read_header(batch).records_count <= _RECORD_ERRORS_MAX:
+    if read_header(batch).records_count <= min(_RECORD_ERRORS_MAX, len(batch)):
         # Records that cannot be read cannot be named either.
         with contextlib.suppress(KafkaError):
             refusal = _refusal_of_records(batch, config, now_ms, max_bytes=_REFUSED_BYTES_MAX)
