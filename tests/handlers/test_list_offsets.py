@@ -124,6 +124,21 @@ def test_special_places_need_their_version(
     assert look_up(filled, timestamp, version=first_version)[0] == 0
 
 
+@pytest.mark.parametrize("timestamp", [-7, -8, -(1 << 63)])
+def test_negative_times_that_are_no_place(filled: Node, timestamp: int) -> None:
+    """They may become places one day, so they are refused even before the partition is sought."""
+    refused = (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)
+    assert look_up(filled, timestamp) == refused
+    assert look_up(filled, timestamp, partition=9) == refused
+
+
+@pytest.mark.parametrize("isolation_level", [2, 7, -1])
+def test_isolation_levels_that_are_none(filled: Node, isolation_level: int) -> None:
+    """Nobody can know what such a reader may see."""
+    refused = (ErrorCode.INVALID_REQUEST, -1, -1, -1)
+    assert look_up(filled, LATEST, isolation_level=isolation_level) == refused
+
+
 def test_readers_of_committed_records(filled: Node) -> None:
     """The last stable offset is the end for them; nothing is pending, so it is the same."""
     assert look_up(filled, LATEST, isolation_level=1) == (0, -1, 5, 0)

@@ -172,10 +172,47 @@ def test_operations_on_the_cluster(node: Node, version: int) -> None:
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_ids_before_version_12(node: Node, version: int) -> None:
-    """Versions 10 and 11 have the field but not the right to use it: INVALID_REQUEST in Kafka."""
-    asked = [MetadataRequestTopic(name="t", topic_id=b"\x02" * 16)]
-    (topic,) = node.call(MetadataRequest(topics=asked), version).topics
-    assert (topic.name, topic.error_code) == ("t", ErrorCode.INVALID_REQUEST)
+    """Versions 10 and 11 have the field but not the right to use it: all is INVALID_REQUEST."""
+    node.create_topic("t")
+    named = MetadataRequestTopic(name="t")
+    for wrong in (
+        MetadataRequestTopic(name="t", topic_id=b"\x02" * 16),
+        MetadataRequestTopic(name=None, topic_id=b"\x02" * 16),
+        MetadataRequestTopic(name=None),
+    ):
+        response = node.call(MetadataRequest(topics=[named, wrong]), version)
+        assert response == MetadataResponse(
+            topics=[
+                MetadataResponseTopic(
+                    error_code=ErrorCode.INVALID_REQUEST,
+                    name=asked.name or "",
+                    topic_id=asked.topic_id,
+                )
+                for asked in (named, wrong)
+            ]
+        )
+
+
+@pytest.mark.parametrize("version", [0, 3, 12, 13])
+def test_a_name_twice_is_answered_once(node: Node, version: int) -> None:
+    """As many as are asked for, whether they exist, are created or are refused."""
+    node.create_topic("t")
+    invalid = ErrorCode.INVALID_TOPIC_EXCEPTION
+    request = asking("t", "new", "a b", "t", "new", "a b")
+    assert found(node.call(request, version)) == [("t", 0, 1), ("new", 0, 1), ("a b", invalid, 0)]
+
+
+def test_an_id_twice_is_answered_once(node: Node) -> None:
+    """Also when another name is given with it, which counts for nothing."""
+    topic_id = node.create_topic("t").topic_id
+    unknown = b"\x02" * 16
+    asked = [
+        MetadataRequestTopic(name=name, topic_id=each)
+        for name in (None, "t", "other")
+        for each in (topic_id, unknown)
+    ]
+    response = node.call(MetadataRequest(topics=asked), VERSION)
+    assert found(response) == [("t", 0, 1), (None, ErrorCode.UNKNOWN_TOPIC_ID, 0)]
 
 
 def test_disk_that_refuses(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

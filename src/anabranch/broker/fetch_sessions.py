@@ -32,6 +32,7 @@ class FetchedPartition:
     fetch_offset: int
     max_bytes: int
     current_leader_epoch: int
+    last_fetched_epoch: int = -1
     high_watermark: int = -1
     log_start_offset: int = -1
 

@@ -1,7 +1,8 @@
 """Fetch (1), versions 4-18: read record batches, waiting for them if asked to.
 
-Version notes: 5 log start offset; 7 sessions (KIP-227); 9 leader epochs (KIP-320); 12 flexible;
-13 topic ids; 16 leader hints (KIP-951), of which one node has none to give.
+Version notes: 5 log start offset; 7 sessions (KIP-227); 9 leader epochs (KIP-320); 12 flexible,
+and a client may say which epoch its last record had (KIP-595); 13 topic ids; 16 leader hints
+(KIP-951), of which one node has none to give.
 
 Records leave as views of the mapped segment. Batches that straddle the asked offset are sent
 whole, as Kafka does; clients drop what lies before their position.
@@ -21,34 +22,49 @@ from anabranch.broker.fetch_sessions import (
 from anabranch.broker.partition import Partition
 from anabranch.broker.purgatory import ParkedFetch
 from anabranch.handlers.route import RequestContext, route
+from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.fetch import (
     FETCH,
     FetchableTopicResponse,
+    FetchEpochEndOffset,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
 
 _FIRST_WITH_SESSIONS = 7
+_FIRST_WITH_DIVERGENCE = 12
 _FIRST_WITH_TOPIC_IDS = 13
-_READ_COMMITTED = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+_NO_RECORDS = memoryview(b"")
 
 
 class _Fetch:
     """One fetch: read now, or later again if it has to wait."""
 
-    __slots__ = ("broker", "is_incremental", "max_bytes", "read_committed", "session", "wanted")
+    __slots__ = (
+        "broker",
+        "can_diverge",
+        "is_incremental",
+        "max_bytes",
+        "read_committed",
+        "session",
+        "wanted",
+    )
 
     def __init__(
         self,
         broker: Broker,
+        version: int,
         request: FetchRequest,
         wanted: Iterable[FetchedPartition],
         session: FetchSession | None,
         is_incremental: bool,
     ) -> None:
         self.broker = broker
+        # A session may have been opened by a newer version than this fetch has.
+        self.can_diverge = version >= _FIRST_WITH_DIVERGENCE
         self.wanted = list(wanted)
         self.session = session
         self.is_incremental = is_incremental
@@ -56,13 +72,16 @@ class _Fetch:
         self.read_committed = request.isolation_level == _READ_COMMITTED
 
     def read(self) -> tuple[FetchResponse, int, bool]:
-        """Read all partitions: the response, its bytes of records, and whether any failed."""
+        """Read all partitions: the response, its bytes of records, and whether it cannot wait.
+
+        What went wrong with a partition is told at once.
+        """
         topics: dict[str | bytes, list[PartitionData]] = {}
-        size_bytes, has_errors = 0, False
+        size_bytes, is_urgent = 0, False
         for wanted in self.wanted:
             data = self._read_partition(wanted, size_bytes)
             size_bytes += len(data.records or b"")
-            has_errors = has_errors or data.error_code != 0
+            is_urgent = is_urgent or data.error_code != 0 or data.diverging_epoch is not None
             if self.session is None or self._has_news(wanted, data):
                 topics.setdefault(wanted.topic, []).append(data)
         response = FetchResponse(
@@ -74,17 +93,23 @@ class _Fetch:
                 for topic, partitions in topics.items()
             ],
         )
-        return response, size_bytes, has_errors
+        return response, size_bytes, is_urgent
 
     def _read_partition(self, wanted: FetchedPartition, size_so_far_bytes: int) -> PartitionData:
         try:
             log = find_partition(self.broker, wanted).log
             self.broker.check_leader_epoch(log, wanted.current_leader_epoch)
             end = log.last_stable_offset if self.read_committed else log.high_watermark
-            room = max(0, min(wanted.max_bytes, self.max_bytes - size_so_far_bytes))
-            records = log.read(
-                wanted.fetch_offset, room, min_one_batch=size_so_far_bytes == 0, upto=end
-            )
+            diverging_epoch = None
+            if wanted.last_fetched_epoch >= 0 and self.can_diverge:
+                diverging_epoch = _divergence(log, wanted)
+            if diverging_epoch is None:
+                room = max(0, min(wanted.max_bytes, self.max_bytes - size_so_far_bytes))
+                records = log.read(
+                    wanted.fetch_offset, room, min_one_batch=size_so_far_bytes == 0, upto=end
+                )
+            else:
+                records = _NO_RECORDS
         except KafkaError as error:
             return PartitionData(
                 partition_index=wanted.index,
@@ -98,7 +123,8 @@ class _Fetch:
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
-            aborted_transactions=[] if self.read_committed else None,
+            diverging_epoch=diverging_epoch,
+            aborted_transactions=[] if self.read_committed and not diverging_epoch else None,
             records=records,
         )
 
@@ -107,6 +133,7 @@ class _Fetch:
         return (
             not self.is_incremental
             or data.error_code != 0
+            or data.diverging_epoch is not None
             or len(data.records or b"") > 0
             or data.high_watermark != wanted.high_watermark
             or data.log_start_offset != wanted.log_start_offset
@@ -134,6 +161,19 @@ class _Fetch:
                     partitions[name, data.partition_index] = wanted
 
 
+def _divergence(log: PartitionLog, wanted: FetchedPartition) -> FetchEpochEndOffset | None:
+    """Where this log and what the client read of it part, if they do (KIP-595)."""
+    epoch, end_offset = log.offset_for_leader_epoch(wanted.last_fetched_epoch)
+    if epoch < 0 or end_offset < 0 or wanted.fetch_offset < log.log_start_offset:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"There is no offset {wanted.fetch_offset} after epoch {wanted.last_fetched_epoch}.",
+        )
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
 def find_partition(broker: Broker, wanted: FetchedPartition) -> Partition:
     """The partition that a client named by topic name or id."""
     if isinstance(wanted.topic, str):
@@ -147,17 +187,38 @@ def find_partition(broker: Broker, wanted: FetchedPartition) -> Partition:
 def handle(
     broker: Broker, context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Deferred[FetchResponse]:
+    if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        return _invalid_request(context, request)
     try:
         fetch = _begin(broker, context, request)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    response, size_bytes, has_errors = fetch.read()
+    response, size_bytes, is_urgent = fetch.read()
     # A response that may not hold what the client waits for would be waited for in vain.
     min_bytes = min(request.min_bytes, fetch.max_bytes)
-    if size_bytes >= min_bytes or request.max_wait_ms <= 0 or has_errors or not fetch.wanted:
+    if size_bytes >= min_bytes or request.max_wait_ms <= 0 or is_urgent or not fetch.wanted:
         fetch.remember(response)
         return response
     return _park(broker, request, fetch, min_bytes - size_bytes)
+
+
+def _invalid_request(context: RequestContext, request: FetchRequest) -> FetchResponse:
+    """A refusal of everything; clients that use names look for it at each partition."""
+    code = ErrorCode.INVALID_REQUEST
+    response = FetchResponse(error_code=code, session_id=request.session_id)
+    if context.version < _FIRST_WITH_TOPIC_IDS:
+        for topic in request.topics:
+            refused = [
+                PartitionData(
+                    partition_index=asked.partition,
+                    error_code=code,
+                    high_watermark=-1,
+                    records=b"",
+                )
+                for asked in topic.partitions
+            ]
+            response.responses.append(FetchableTopicResponse(topic=topic.topic, partitions=refused))
+    return response
 
 
 def _park(
@@ -185,7 +246,7 @@ def _begin(broker: Broker, context: RequestContext, request: FetchRequest) -> _F
     uses_ids = context.version >= _FIRST_WITH_TOPIC_IDS
     asked = _asked(request, uses_ids)
     if context.version < _FIRST_WITH_SESSIONS:
-        return _Fetch(broker, request, asked.values(), None, False)
+        return _Fetch(broker, context.version, request, asked.values(), None, False)
     sessions = broker.fetch_sessions
     if request.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
         if request.session_id:
@@ -193,7 +254,7 @@ def _begin(broker: Broker, context: RequestContext, request: FetchRequest) -> _F
         session = None
         if request.session_epoch == EPOCH_INITIAL:
             session = sessions.open(asked, uses_ids, broker.now_ms())
-        return _Fetch(broker, request, asked.values(), session, False)
+        return _Fetch(broker, context.version, request, asked.values(), session, False)
     session = sessions.use(request.session_id, request.session_epoch, uses_ids, broker.now_ms())
     for key, wanted in asked.items():
         known = session.partitions.get(key)
@@ -203,11 +264,12 @@ def _begin(broker: Broker, context: RequestContext, request: FetchRequest) -> _F
             known.fetch_offset = wanted.fetch_offset
             known.max_bytes = wanted.max_bytes
             known.current_leader_epoch = wanted.current_leader_epoch
+            known.last_fetched_epoch = wanted.last_fetched_epoch
     for forgotten in request.forgotten_topics_data:
         topic = forgotten.topic_id if uses_ids else forgotten.topic
         for index in forgotten.partitions:
             session.partitions.pop((topic, index), None)
-    return _Fetch(broker, request, session.partitions.values(), session, True)
+    return _Fetch(broker, context.version, request, session.partitions.values(), session, True)
 
 
 def _asked(request: FetchRequest, uses_ids: bool) -> dict[SessionKey, FetchedPartition]:
@@ -221,6 +283,7 @@ def _asked(request: FetchRequest, uses_ids: bool) -> dict[SessionKey, FetchedPar
                 fetch_offset=partition.fetch_offset,
                 max_bytes=partition.partition_max_bytes,
                 current_leader_epoch=partition.current_leader_epoch,
+                last_fetched_epoch=partition.last_fetched_epoch,
             )
     return asked
 

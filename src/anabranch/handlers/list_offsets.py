@@ -26,14 +26,17 @@ from anabranch.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-_READ_COMMITTED = 1
-# The first version that may ask for a special place.
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+# The first version that may ask for a special place. No version may ask for other negative ones.
 _SPECIAL_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_NEVER = 1 << 15
 
 
 def handle(
@@ -52,10 +55,7 @@ def handle(
             try:
                 if counts[topic.name, asked.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition is asked for twice.")
-                if context.version < _SPECIAL_SINCE.get(asked.timestamp, 0):
-                    raise KafkaError(
-                        ErrorCode.UNSUPPORTED_VERSION, f"{asked.timestamp} needs a newer version."
-                    )
+                _check(context.version, request.isolation_level, asked.timestamp)
                 log = broker.topics.partition(topic.name, asked.partition_index).log
                 broker.check_leader_epoch(log, asked.current_leader_epoch)
                 answers.append(_look_up(log, asked, read_committed))
@@ -67,6 +67,17 @@ def handle(
                 )
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
+
+
+def _check(version: int, isolation_level: int, timestamp: int) -> None:
+    if isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"There is no isolation level {isolation_level}."
+        )
+    if timestamp < 0 and version < _SPECIAL_SINCE.get(timestamp, _NEVER):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"Version {version} has no timestamp {timestamp}."
+        )
 
 
 def _look_up(

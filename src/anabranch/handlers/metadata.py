@@ -40,8 +40,18 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
     if wants_all:
         topics = [_topic(broker, topic) for topic in broker.topics]
     else:
+        asked_topics = request.topics or []
+        if context.version < _FIRST_BY_ID and any(
+            asked.topic_id != ZERO_UUID or asked.name is None for asked in asked_topics
+        ):
+            return _refused_request(asked_topics)
         budget = _Budget()
-        topics = [_asked(broker, context, request, asked, budget) for asked in request.topics or ()]
+        # Asked for twice is answered once.
+        unique = {
+            asked.name if asked.topic_id == ZERO_UUID else asked.topic_id: asked
+            for asked in asked_topics
+        }
+        topics = [_asked(broker, request, asked, budget) for asked in unique.values()]
     if request.include_topic_authorized_operations:
         for answer in topics:
             if not answer.error_code:
@@ -61,17 +71,24 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
     )
 
 
+def _refused_request(asked_topics: list[MetadataRequestTopic]) -> MetadataResponse:
+    """Kafka's answer to ids in versions that have the field but cannot use it: nothing but them."""
+    return MetadataResponse(
+        topics=[
+            _refused(asked.name or "", asked.topic_id, ErrorCode.INVALID_REQUEST)
+            for asked in asked_topics
+        ]
+    )
+
+
 def _asked(
     broker: Broker,
-    context: RequestContext,
     request: MetadataRequest,
     asked: MetadataRequestTopic,
     budget: _Budget,
 ) -> MetadataResponseTopic:
     """One topic that was asked for by name or by id."""
     if asked.topic_id != ZERO_UUID:
-        if context.version < _FIRST_BY_ID:
-            return _refused(asked.name or "", ZERO_UUID, ErrorCode.INVALID_REQUEST)
         by_id = broker.topics.get_by_id(asked.topic_id)
         if by_id is None:
             return _refused(None, asked.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
