@@ -176,3 +176,38 @@ def test_names_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert engine.logs == {}
     assert [path.name for path in (tmp_path / "data").iterdir() if path.is_dir()] == []
     engine.close(NOW_MS)
+
+
+@pytest.mark.parametrize(("clean", "recovery_point"), [(True, 0), (False, 3), (False, 2)])
+def test_damage_of_what_the_disk_had(tmp_path: Path, clean: bool, recovery_point: int) -> None:
+    """What was synced and does not check out any more is kept beside the log it is cut from."""
+    folder = tmp_path / "t-0"
+    log = open_log(folder)
+    for _ in range(3):
+        append(log)
+    size_bytes = log.size_bytes // 3
+    log.close(NOW_MS)
+    path = folder / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[size_bytes + 8 : size_bytes + 12] = bytes(4)
+    path.write_bytes(content)
+    log = open_log(folder, clean=clean, recovery_point=recovery_point)
+    assert log.log_end_offset == 1
+    assert path.with_name(path.name + ".cut").read_bytes() == content[size_bytes:]
+    log.close(NOW_MS)
+
+
+@pytest.mark.parametrize("recovery_point", [0, 1])
+def test_a_torn_tail_is_not_kept(tmp_path: Path, recovery_point: int) -> None:
+    """What nobody was told is safe is no loss."""
+    folder = tmp_path / "t-0"
+    log = open_log(folder)
+    append(log)
+    append(log)
+    log.close(NOW_MS)
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(path.read_bytes()[:-1])
+    log = open_log(folder, clean=False, recovery_point=recovery_point)
+    assert log.log_end_offset == 1
+    assert list(folder.glob("*.cut")) == []
+    log.close(NOW_MS)

@@ -3,9 +3,10 @@
 After an orderly stop the indexes and the producer snapshot are complete, and only the tail of the
 newest segment is walked to find the log's end. Otherwise every batch from the recovery point's
 segment on is checked (header, CRC-32C, rising offsets). The first one that fails ends the log: the
-file is cut there. In the newest segment that is a torn tail, which was never acknowledged; before
-later segments it is damage, and what is cut off is set aside as `.cut` files. Segments below the
-recovery point were synced to disk and are taken as they are.
+file is cut there. At the end of the newest segment that is a torn tail, which was never
+acknowledged; before later segments, before the recovery point or after an orderly stop it is
+damage, and what is cut off is set aside as `.cut` files. Segments below the recovery point were
+synced to disk and are taken as they are.
 
 Leftover files, as in Kafka: `.deleted`, `.cleaned` and `.tmp` are removed. A `.swap` segment is
 complete, and replaces the segments whose offsets it covers, unless a `.cleaned` file at or below
@@ -13,6 +14,7 @@ its offset shows that not all segments of that cleaning were ready.
 """
 
 import logging
+import math
 import mmap
 import os
 import shutil
@@ -42,7 +44,7 @@ from anabranch.wire.record_batch import HEADER_SIZE, BatchHeader
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
-# What recovery cut off in front of later segments; nothing reads it, and nothing removes it.
+# What recovery cut off although the disk had it; nothing reads it, and nothing removes it.
 CUT_SUFFIX = ".cut"
 
 _LOG = logging.getLogger(__name__)
@@ -84,6 +86,8 @@ def load_log(
     epochs = LeaderEpochs(folder)
     segments = _find_segments(folder, config, now_ms)
     end_offset = 0
+    # An orderly stop, like a recovery point, says that the disk has everything before it.
+    safe_offset = math.inf if clean else recovery_point
     if segments:
         if clean:
             recovery_point = segments[-1].base_offset
@@ -93,7 +97,7 @@ def load_log(
         if damaged is not None:
             clean, recovery_point = False, damaged
         if not clean:
-            _check_segments(folder, segments, recovery_point, config, epochs)
+            _check_segments(folder, segments, recovery_point, safe_offset, config, epochs)
         end_offset = segments[-1].next_offset
     if end_offset < log_start_offset or not segments:
         # Records up to the log's start were deleted for good, so the log cannot end before it.
@@ -269,10 +273,14 @@ def _check_segments(
     folder: Path,
     segments: list[Segment],
     recovery_point: int,
+    safe_offset: float,
     config: LogConfig,
     epochs: LeaderEpochs,
 ) -> None:
-    """Check every batch from the recovery point's segment on; cut the log at the first bad one."""
+    """Check every batch from the recovery point's segment on; cut the log at the first bad one.
+
+    `safe_offset` is up to where the disk was told to hold the log.
+    """
     for i in range(_floor(segments, recovery_point), len(segments)):
         segment = segments[i]
         problem = check_segment(segment, config.index_interval_bytes, epochs)
@@ -285,7 +293,7 @@ def _check_segments(
                 folder.name, segment.base_offset, valid_bytes, file_bytes - valid_bytes,
                 len(later), problem,
             )  # fmt: skip
-            if later:
+            if later or segment.next_offset < safe_offset:
                 _set_aside(segment, valid_bytes, later)
             _cut_file(segment.path(), valid_bytes)
             del segments[i + 1 :]
@@ -297,7 +305,7 @@ def _check_segments(
 
 
 def _set_aside(segment: Segment, valid_bytes: int, later: list[Segment]) -> None:
-    """Keep what is cut off where later segments follow: that is damage, not a torn tail.
+    """Keep what is cut off where the disk had it: that is damage, not a torn tail.
 
     The log goes on without it, as Kafka's would, but a person may still want to look at it.
     """
