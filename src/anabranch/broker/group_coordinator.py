@@ -138,28 +138,36 @@ class GroupCoordinator:
 
     def topic_deleted(self, topic: str) -> None:
         """What was committed for a topic goes with it."""
-        for driver in self._drivers:
-            self._try(driver, c.DeleteTopicOffsets(topic=topic))
+        forgotten = sum(_do(driver, c.DeleteTopicOffsets(topic=topic)) for driver in self._drivers)
+        if forgotten:
+            logs.info("coordinator.offsets.deleted", topic=topic, offsets=forgotten)
 
     async def expire_offsets(self) -> None:
         """Forget what expired, one shard after the other."""
         for driver in list(self._drivers):
-            self._try(driver, c.ExpireOffsets())
-            self._broker.wake_fetches()
+            forgotten = _do(driver, c.ExpireOffsets())
+            if forgotten:
+                name = driver.partition.log.folder.name
+                logs.info("coordinator.offsets.expired", shard=name, records=forgotten)
+                self._broker.wake_fetches()
             await asyncio.sleep(0)
 
-    @staticmethod
-    def _try(driver: ShardDriver, command: Command) -> None:
-        """Have a shard do what nobody waits for; one that cannot keeps no other from it."""
-        try:
-            driver.submit(command)
-        except KafkaError as error:
-            logs.error(
-                "coordinator.chore.failed",
-                shard=driver.partition.log.folder.name,
-                chore=type(command).__name__,
-                reason=error.message,
-            )
+
+def _do(driver: ShardDriver, command: Command) -> int:
+    """Have a shard do what nobody waits for; how many records it took.
+
+    A shard that cannot do it keeps no other from it.
+    """
+    try:
+        return driver.do(command)
+    except KafkaError as error:
+        logs.error(
+            "coordinator.chore.failed",
+            shard=driver.partition.log.folder.name,
+            chore=type(command).__name__,
+            reason=error.message,
+        )
+        return 0
 
 
 def _group_settings(broker: "Broker") -> GroupSettings:

@@ -137,6 +137,15 @@ class ShardDriver:
             return response
         return later.then(lambda refusal: refusal or response)
 
+    def do(self, command: Command) -> int:
+        """Carry out a command that nobody waits for; how many records it took."""
+        if self.refusal is not None:
+            raise self.refusal
+        now_ms = self._now_ms()
+        result = self.shard.decide(command, now_ms)
+        self._apply(result, now_ms)
+        return len(result.records)
+
     def _park(self, result: Result, now_ms: int, waiter: WaiterId) -> Deferred[Any]:
         """Hold a request until a later decision answers it, or this one does."""
         parked: Deferred[Any] = Deferred()
