@@ -5,7 +5,7 @@ import pytest
 from anabranch.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS
 from anabranch.config.layers import DynamicConfigs, effective_broker_value
 from anabranch.config.load import Settings, load_settings
-from anabranch.config.setting import DynamicMode, Scope
+from anabranch.config.setting import DynamicMode, Scope, render
 from anabranch.config.topic_config import (
     AlterOperation,
     AlterType,
@@ -82,6 +82,39 @@ def test_resolved_values_are_whole_and_typed() -> None:
     assert values["cleanup.policy"] == ("compact", "delete")
     assert values["min.cleanable.dirty.ratio"] == 0.25
     assert values["segment.bytes"] == 1 << 30
+
+
+TIERED_STORAGE = {
+    "remote.storage.enable": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "local.retention.ms": "-2",
+    "local.retention.bytes": "-2",
+}
+
+
+def test_settings_of_tiered_storage_can_be_copied() -> None:
+    """The configs of a topic of a Kafka cluster are taken as they are, whatever has no effect."""
+    validate_topic_configs(TIERED_STORAGE)
+    validate_topic_configs(
+        TIERED_STORAGE | {"remote.log.copy.disable": "true", "local.retention.ms": "1000"}
+    )
+    for name, text in TIERED_STORAGE.items():
+        assert render(effective_topic_value(settings(), NOTHING, {}, name)) == text
+
+
+def test_tiered_storage_itself_is_refused() -> None:
+    """Who asks for it is told that there is none, not that a word is wrong."""
+    with pytest.raises(KafkaError) as caught:
+        validate_topic_configs({"remote.storage.enable": "true"})
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    assert caught.value.message == (
+        "Invalid value true for configuration remote.storage.enable: this broker has no tiered"
+        " storage and keeps every segment in its log directory; leave the setting out, and bound"
+        " the log with retention.ms and retention.bytes"
+    )
+    with pytest.raises(KafkaError, match="Value must be at least -2"):
+        validate_topic_configs({"local.retention.ms": "-3"})
 
 
 def test_segments_can_be_small_in_tests() -> None:

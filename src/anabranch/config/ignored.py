@@ -19,7 +19,6 @@ _PREFIXES = (
     "leader.imbalance.",
     "leader.replication.",
     "listener.name.",
-    "log.local.retention.",
     "log.remote.",
     "metadata.",
     "metrics.",

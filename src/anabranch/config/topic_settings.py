@@ -28,6 +28,7 @@ SEGMENTS = "Segments and indexes"
 FLUSHING = "Flushing to disk"
 MESSAGES = "Messages"
 REPLICATION = "Replication"
+TIERED_STORAGE = "Tiered storage"
 
 
 def _topic(
@@ -71,6 +72,15 @@ def _throttled_replicas(value: Value) -> str | None:
                 "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
             )
     return None
+
+
+def _no_remote_storage(value: Value) -> str | None:
+    if value is False:
+        return None
+    return (
+        "this broker has no tiered storage and keeps every segment in its log directory; leave "
+        "the setting out, and bound the log with retention.ms and retention.bytes"
+    )
 
 
 _THROTTLED = Rule(_throttled_replicas, "`*`, or partition:broker pairs")
@@ -390,10 +400,64 @@ _REPLICATION_SETTINGS = (
     ),
 )
 
+_NO_TIERED_STORAGE = (
+    "Accepted and reported so that the settings of a topic can be copied from Kafka; there is no "
+    "tiered storage, so it has no effect."
+)
+
+_TIERED_STORAGE_SETTINGS = (
+    _topic(
+        TIERED_STORAGE,
+        "remote.storage.enable",
+        ConfigType.BOOLEAN,
+        False,
+        Rule(_no_remote_storage, "`false`"),
+        (),
+        "There is no tiered storage, so only `false` is accepted.",
+    ),
+    _topic(
+        TIERED_STORAGE,
+        "remote.log.copy.disable",
+        ConfigType.BOOLEAN,
+        False,
+        None,
+        (),
+        _NO_TIERED_STORAGE,
+    ),
+    _topic(
+        TIERED_STORAGE,
+        "remote.log.delete.on.disable",
+        ConfigType.BOOLEAN,
+        False,
+        None,
+        (),
+        _NO_TIERED_STORAGE,
+    ),
+    _topic(
+        TIERED_STORAGE,
+        "local.retention.ms",
+        ConfigType.LONG,
+        -2,
+        at_least(-2),
+        "log.local.retention.ms",
+        _NO_TIERED_STORAGE,
+    ),
+    _topic(
+        TIERED_STORAGE,
+        "local.retention.bytes",
+        ConfigType.LONG,
+        -2,
+        at_least(-2),
+        "log.local.retention.bytes",
+        _NO_TIERED_STORAGE,
+    ),
+)
+
 TOPIC_SETTING_LINES: tuple[Setting, ...] = (
     *_RETENTION_SETTINGS,
     *_SEGMENT_SETTINGS,
     *_FLUSH_SETTINGS,
     *_MESSAGE_SETTINGS,
     *_REPLICATION_SETTINGS,
+    *_TIERED_STORAGE_SETTINGS,
 )
