@@ -588,3 +588,13 @@ def test_mutated_batches_give_only_kafka_errors(
         struct.pack_into(">i", mutated, 8, len(mutated) - 12)
         mutated[16] = 2
     read_everything(bytes(mutated))
+
+
+def test_recompress_takes_a_level() -> None:
+    """A higher level gives a smaller batch of the same records."""
+    words = [b"%d-%d" % (n % 7, n % 13) for n in range(3000)]
+    records = [Record(n, 1, None, word, ()) for n, word in enumerate(words)]
+    plain = build_batch(records, base_offset=0)
+    quick, thorough = recompress(plain, 1, level=1), recompress(plain, 1, level=9)
+    assert len(thorough) < len(quick) < len(plain)
+    assert list(iter_records(thorough)) == list(iter_records(quick)) == records

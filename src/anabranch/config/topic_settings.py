@@ -209,8 +209,8 @@ _SEGMENT_SETTINGS = (
         0,
         at_least(0),
         (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", MS_PER_HOUR)),
-        "The most that is taken off `segment.ms` at random, so that partitions do not all roll "
-        "at once.",
+        "Accepted and shown, without effect: in Kafka it is taken off `segment.ms` at random, so "
+        "that partitions do not all roll at once.",
     ),
     _topic(
         SEGMENTS,
@@ -238,7 +238,8 @@ _SEGMENT_SETTINGS = (
         False,
         None,
         "log.preallocate",
-        "Whether a new segment file is given its full size at once.",
+        "Accepted and shown, without effect: in Kafka it gives a new segment file its full size "
+        "at once.",
     ),
 )
 

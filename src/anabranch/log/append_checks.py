@@ -206,7 +206,7 @@ def rework_batch(
             raise refusal
     if codec not in (PRODUCER_CODEC, header.codec) and not header.is_control:
         try:
-            batch = memoryview(bytearray(recompress(batch, codec)))
+            batch = memoryview(bytearray(recompress(batch, codec, level=config.compression_level)))
         except KafkaError as error:
             raise _unreadable(error) from None
         if len(batch) > config.max_message_bytes:

@@ -32,6 +32,8 @@ class LogConfig:
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = 3600 * 1000
     compression_type: str = "producer"
+    # The level for the codec above; None for the codec's own default.
+    compression_level: int | None = None
     flush_messages: int = INT64_MAX
     flush_ms: int = INT64_MAX
     file_delete_delay_ms: int = 60 * 1000

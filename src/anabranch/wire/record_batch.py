@@ -362,13 +362,19 @@ def clear_log_append_time(batch: memoryview) -> None:
     _UINT32.pack_into(batch, _CRC_POS, crc32c(batch[_ATTRIBUTES_POS:]))
 
 
-def recompress(batch: "Buffer", codec: int, *, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+def recompress(
+    batch: "Buffer",
+    codec: int,
+    *,
+    level: int | None = None,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> bytes:
     """The same batch under another codec; the records' bytes stay as they are."""
     header, payload = _open_payload(batch, max_bytes)
     if header.codec == codec or header.records_count == 0:
         return bytes(batch)
     attributes = (header.attributes & ~CODEC_MASK) | codec
-    return _assemble(header._replace(attributes=attributes), compress(codec, payload))
+    return _assemble(header._replace(attributes=attributes), compress(codec, payload, level))
 
 
 def _assemble(header: BatchHeader, payload: bytes | bytearray) -> bytes:
