@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("handler_calls")
+pytest.register_assert_rewrite("handler_calls", "group_calls")
 
-from handler_calls import Node  # noqa: E402 - after the registration
+from group_calls import GroupNode  # noqa: E402 - after the registration
+from handler_calls import Node  # noqa: E402
+
+from support.fake_loop import FakeLoop, fake_loop  # noqa: E402
 
 
 @pytest.fixture
@@ -30,3 +33,29 @@ def make_node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
 def node(make_node: Callable[..., Node]) -> Any:
     """A broker with default settings."""
     return make_node()
+
+
+@pytest.fixture
+def loop() -> Iterator[FakeLoop]:
+    """A running loop in which time passes when a test says so."""
+    with fake_loop() as loop:
+        yield loop
+
+
+@pytest.fixture
+def make_group_node(tmp_path: Path, loop: FakeLoop) -> Iterator[Callable[..., GroupNode]]:
+    """Start a broker for groups with overrides, on one folder."""
+    nodes: list[GroupNode] = []
+
+    def make(*overrides: str) -> GroupNode:
+        nodes.append(GroupNode(tmp_path / "data", loop, *overrides))
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def group_node(make_group_node: Callable[..., GroupNode]) -> GroupNode:
+    return make_group_node()
