@@ -117,7 +117,7 @@ final class Member implements AutoCloseable {
       } else {
         Departures.withoutLeaving(consumer);
       }
-    } catch (RuntimeException atTheEnd) {
+    } catch (RuntimeException | LinkageError atTheEnd) {
       problem = problem == null ? atTheEnd : problem;
     }
     owned.clear();
@@ -150,6 +150,9 @@ final class Member implements AutoCloseable {
   void vanish() {
     leaving = false;
     close();
+    if (problem instanceof LinkageError missing) {
+      throw missing;
+    }
   }
 
   /** Waits until the members own all partitions of the topic, each one once and evenly. */
