@@ -31,10 +31,11 @@ def handle(
 
 def _delete(broker: Broker, group_id: str) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
     def result(outcome: DeleteGroupAnswer | KafkaError) -> DeletableGroupResult:
-        code = outcome.code if isinstance(outcome, KafkaError) else outcome.error
-        return DeletableGroupResult(
-            group_id=group_id, error_code=code, error_message=_message(group_id, code)
-        )
+        if isinstance(outcome, KafkaError):
+            code, message = outcome.code, outcome.message
+        else:
+            code, message = outcome.error, _message(group_id, outcome.error)
+        return DeletableGroupResult(group_id=group_id, error_code=code, error_message=message)
 
     return answer(broker, group_id, DeleteGroup(group_id=group_id), result)
 
