@@ -32,10 +32,13 @@ def handle(
 def _delete(broker: Broker, group_id: str) -> DeletableGroupResult | Deferred[DeletableGroupResult]:
     def result(outcome: DeleteGroupAnswer | KafkaError) -> DeletableGroupResult:
         if isinstance(outcome, KafkaError):
-            code, message = outcome.code, outcome.message
-        else:
-            code, message = outcome.error, _message(group_id, outcome.error)
-        return DeletableGroupResult(group_id=group_id, error_code=code, error_message=message)
+            return DeletableGroupResult(
+                group_id=group_id, error_code=outcome.code, error_message=outcome.message
+            )
+        message = _message(group_id, outcome.error)
+        return DeletableGroupResult(
+            group_id=group_id, error_code=outcome.error, error_message=message
+        )
 
     return answer(broker, group_id, DeleteGroup(group_id=group_id), result)
 
