@@ -1,5 +1,6 @@
 """Records of `__consumer_offsets`: bytes worked out by hand, bytes that Kafka wrote, and damage."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -353,6 +354,16 @@ RECORDS: st.SearchStrategy[DurableRecord] = st.one_of(
 def test_records_come_back(record: DurableRecord) -> None:
     """A record that was written is read as it was."""
     assert decode(*encode(record)) == record
+
+
+@settings(max_examples=200, derandomize=True, deadline=None, database=None)
+@given(PLAIN_OFFSETS)
+def test_commits_are_those_of_the_wire(offset: CommittedOffset) -> None:
+    """What is written by hand for speed is what the generated codec of the record writes."""
+    for metadata in ("", offset.metadata):
+        value = dataclasses.replace(offset, metadata=metadata)
+        record = OffsetCommitted(group_id="g", topic="t", partition=1, value=value)
+        assert encode(record)[1] == OFFSET_COMMIT.value_encoder(4)(value)
 
 
 # Damage -------------------------------------------------------------------------------------------

