@@ -194,6 +194,26 @@ def test_a_log_that_refuses(log: PartitionLog) -> None:
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
+def test_segments_are_closed_early(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment is closed when it is past a few megabytes, so that it can be compacted."""
+    mib = 1024 * 1024
+    append(log, written(1, assignment=bytes(4 * mib - 1_000)))
+    assert len(log.segments) == 1
+    with monkeypatch.context() as full:
+        full.setattr(log, "roll", _refuse)
+        append(log, written(2, assignment=bytes(1_000)))
+    assert len(log.segments) == 1
+    append(log, written(3))
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    append(log, written(4))
+    assert len(log.segments) == 2
+    assert read(log) == [written(4)]
+
+
+def _refuse(now_ms: int) -> None:
+    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room for a new segment")
+
+
 # Reading ----------------------------------------------------------------------------------------
 
 

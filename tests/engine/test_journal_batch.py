@@ -4,8 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.engine.journal.batch import Entry, build_entries, iter_entries
+from anabranch.engine.journal.batch import (
+    _HEADER,
+    Entry,
+    _plain_entries,
+    build_entries,
+    iter_entries,
+)
 from anabranch.engine.journal.errors import JournalError
+from anabranch.model.errors import KafkaError
 from anabranch.wire.record_batch import (
     CONTROL_FLAG,
     HEADER_SIZE,
@@ -49,6 +56,45 @@ def test_large_entries_are_those_of_the_wire() -> None:
     entries += [(b"%d" % i, b"v") for i in range(1500)]
     records = [Record(i, 7, *entry) for i, entry in enumerate(entries)]
     assert build_entries(entries, timestamp_ms=7) == build_batch(records, base_offset=0)
+
+
+@settings(max_examples=300, derandomize=True, deadline=None, database=None)
+@given(ENTRIES, st.data())
+def test_quick_reading_is_careful_reading(entries: list[Entry], data: st.DataObject) -> None:
+    """Whatever the bytes are, the quick way finds what the careful one does, or leaves it to it."""
+    records = bytearray(build_entries(entries, timestamp_ms=1)[HEADER_SIZE:])
+    for _ in range(data.draw(st.integers(0, 3))):
+        records[data.draw(st.integers(0, len(records) - 1))] = data.draw(st.integers(0, 255))
+    count = len(entries) + data.draw(st.integers(-6, 2))
+    quick = _plain_entries(bytes(records), count)
+    header = read_header(build_entries(entries, timestamp_ms=1))
+    batch = _HEADER.pack(*header._replace(batch_length=49 + len(records), records_count=count))
+    try:
+        careful = [(record.key, record.value) for record in iter_records(batch + records)]
+    except KafkaError:
+        assert quick is None
+    else:
+        assert quick is None or quick == careful
+
+
+def test_plain_batches_are_read_quickly() -> None:
+    """What is written here takes the quick way."""
+    entries: list[Entry] = [(b"k" * 70, b"v" * 9000), (b"", None), (b"k", b"")]
+    entries += [(b"%d" % i, b"v") for i in range(1500)]
+    records = bytes(build_entries(entries, timestamp_ms=7)[HEADER_SIZE:])
+    assert _plain_entries(records, len(entries)) == entries
+
+
+def test_unusual_records_are_read_carefully() -> None:
+    """Times of their own, headers and compression are Kafka's to use."""
+    records = [
+        Record(0, 5, b"a", b"1"),
+        Record(1, 9, b"b", None),
+        Record(2, 9, b"c", b"3", (("h", b"x"),)),
+    ]
+    for codec in (0, 1, 4):
+        batch = build_batch(records, base_offset=0, codec=codec)
+        assert list(iter_entries(batch)) == [(b"a", b"1"), (b"b", None), (b"c", b"3")]
 
 
 def test_batch_has_its_place_and_time() -> None:

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from anabranch.engine.journal.errors import JournalError
 from anabranch.model.errors import KafkaError
 from anabranch.wire.record_batch import HEADER_SIZE, MAGIC_V2, iter_records, read_header
-from anabranch.wire.varint import append_varint
+from anabranch.wire.varint import append_varint, read_varint
 
 Entry = tuple[bytes, bytes | None]
 
@@ -93,11 +93,53 @@ def iter_entries(batch: bytes | bytearray | memoryview) -> Iterator[Entry]:
     The CRC is the caller's to check; whatever the bytes are, the only exception is JournalError.
     """
     try:
-        if read_header(batch).is_control:
+        header = read_header(batch)
+        if header.is_control:
             return
+        if not header.codec and header.size_bytes == len(batch) and header.magic == MAGIC_V2:
+            entries = _plain_entries(bytes(batch[HEADER_SIZE:]), header.records_count)
+            if entries is not None:
+                yield from entries
+                return
         for record in iter_records(batch):
             if record.key is None:
                 raise JournalError(f"the record at offset {record.offset} has no key")
             yield record.key, record.value
     except KafkaError as error:
         raise JournalError(f"a batch cannot be read: {error}") from error
+
+
+def _plain_entries(data: bytes, count: int) -> list[Entry] | None:
+    """The entries of records as they are laid out above; None when a closer look is needed.
+
+    Whatever is unusual (times of their own, headers, damage) is left to the wire package.
+    """
+    if count < 0:
+        return None
+    entries: list[Entry] = []
+    pos = 0
+    try:
+        for _ in range(count):
+            size, pos = read_varint(data, pos)
+            end = pos + size
+            if data[pos] or data[pos + 1] or data[end - 1]:
+                return None
+            _, pos = read_varint(data, pos + 2)
+            size, pos = read_varint(data, pos)
+            key = data[pos : pos + size]
+            if size < 0 or len(key) != size:
+                return None
+            size, pos = read_varint(data, pos + size)
+            value = None
+            if size >= 0:
+                value = data[pos : pos + size]
+                pos += size
+            elif size != -1:
+                return None
+            if pos != end - 1:
+                return None
+            pos = end
+            entries.append((key, value))
+    except (IndexError, KafkaError):
+        return None
+    return entries if pos == len(data) else None

@@ -8,6 +8,7 @@ order. A state that cannot be built from that cannot be built from a compacted l
 records of a journal are commits that a later one replaced, which are not worth decoding.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -24,6 +25,9 @@ _BATCH_RECORDS_MAX = 5000
 # A batch is closed when it is this large, a record of its own size excepted.
 _BATCH_BYTES = 4 * 1024 * 1024
 _READ_BYTES = 8 * 1024 * 1024
+# Only closed segments are compacted, and most of a journal is commits that a later one replaced:
+# closing segments early keeps small what a start has to read, however large they might become.
+_SEGMENT_BYTES = 4 * 1024 * 1024
 
 # Refusals that concern one decision only: the log is well, and nothing was written.
 TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -48,6 +52,10 @@ def append_records(log: PartitionLog, records: Sequence[DurableRecord], now_ms: 
     for batch in _batches(log, entries, now_ms):
         log.append(memoryview(batch), now_ms=now_ms, is_client=False)
         size_bytes += len(batch)
+    if log.segments[-1].size_bytes > _SEGMENT_BYTES:
+        # Refused, it is tried again with the next decision.
+        with contextlib.suppress(KafkaError):
+            log.roll(now_ms)
     return size_bytes
 
 
