@@ -42,13 +42,21 @@ from machine import describe_machine
 from rebalance_group import PARTITIONS_PER_MEMBER, SimulatedGroup, wait_for_coordinator
 from rebalance_librdkafka import LibrdkafkaGroup
 from rebalance_protocol import TOPIC, RebalanceError
-from rebalance_table import Row, rebalance_table
+from rebalance_table import (
+    AFTER_LAST_JOIN,
+    GENERATIONS,
+    SERVER_CPU,
+    UNTIL_STABLE,
+    Row,
+    extra_generations,
+    rebalance_table,
+    row_order,
+)
 from server_process import BUILD, ServerError, ServerProcess, anabranch, terminated_as_exit
 
 STOCK_HEARTBEAT_MS = 3000
 SHORT_HEARTBEAT_MS = 200
 REAL_MEMBERS = 10
-CPU = "server CPU"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,11 +159,14 @@ class Candidate:
                     event, rebalance = "join", await group.join()
                 else:
                     event, rebalance = "leave", await group.leave(choice)
-                self.samples[replace(row, event=event)].append(rebalance.seconds * 1000)
-                after = replace(row, event=event, part="  after the last JoinGroup")
-                self.samples[after].append(rebalance.after_last_join_seconds * 1000)
+                for part, value in (
+                    (UNTIL_STABLE, rebalance.seconds * 1000),
+                    (AFTER_LAST_JOIN, rebalance.after_last_join_seconds * 1000),
+                    (GENERATIONS, rebalance.generations),
+                ):
+                    self.samples[replace(row, event=event, part=part)].append(value)
             cpu_seconds = self.server.cpu_seconds() - cpu_before
-            cpu = replace(row, event="join or leave", part=CPU)
+            cpu = replace(row, event="join or leave", part=SERVER_CPU)
             self.samples[cpu].append(cpu_seconds * 1000 / (2 * scenario.repetitions))
         finally:
             await group.close()
@@ -294,11 +305,14 @@ def write_results(plan: Plan, rounds: int, pair: tuple[Candidate, Candidate]) ->
         "machine": describe_machine(),
         "plan": asdict(plan),
         "complete_rounds": rounds,
-        "unit": "ms",
+        "unit": "ms, but for generations, which are counted",
         "brokers": {
             candidate.server.name: {
                 "version": candidate.server.version,
-                "samples": {row.key: candidate.samples[row] for row in sorted(candidate.samples)},
+                "samples": {
+                    row.key: candidate.samples[row]
+                    for row in sorted(candidate.samples, key=row_order)
+                },
             }
             for candidate in pair
         },
@@ -351,8 +365,13 @@ def main() -> int:
             return 130
     progress.done()
     print(heading(pair, rounds))
-    print(rebalance_table(pair[0].samples, pair[1].samples))
-    print(f"\nall samples: {write_results(plan, rounds, pair)}")
+    theirs, ours = (candidate.samples for candidate in pair)
+    print(rebalance_table(theirs, ours))
+    print(
+        f"\ncooperative joins of simulated members that took more than two generations: "
+        f"Kafka {extra_generations(theirs)}, Anabranch {extra_generations(ours)}"
+    )
+    print(f"all samples: {write_results(plan, rounds, pair)}")
     return 0
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import random
 import sys
 import threading
@@ -128,7 +129,7 @@ class LibrdkafkaGroup:
         self._partition_count = partition_count
         self._owned: dict[int, set[int]] = {}
         self._next_number = 0
-        self._began_s: float | None = None
+        self._began_s = math.inf
         self._stable: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
@@ -176,7 +177,7 @@ class LibrdkafkaGroup:
         self._process.stdin.write(line.encode() + b"\n")
 
     async def _measured(self, command: str) -> float:
-        self._began_s = None
+        self._began_s = math.inf
         self._stable = asyncio.get_running_loop().create_future()
         self._send(command)
         try:
@@ -189,7 +190,6 @@ class LibrdkafkaGroup:
             ) from None
         finally:
             self._stable = None
-        assert self._began_s is not None
         return self.stable_at_s - self._began_s
 
     async def _read(self) -> None:
@@ -203,8 +203,7 @@ class LibrdkafkaGroup:
     def _heard(self, told: dict[str, Any]) -> None:
         event, at_s = told["event"], told["at"]
         if event in ("joining", "leaving"):
-            if self._began_s is None or at_s < self._began_s:
-                self._began_s = at_s
+            self._began_s = min(self._began_s, at_s)
             return
         owned = self._owned.get(told["member"])
         if owned is None:
@@ -218,7 +217,7 @@ class LibrdkafkaGroup:
             self._stable.set_result(None)
 
     def _is_stable(self) -> bool:
-        if not all(self._owned.values()) or self._began_s is None:
+        if not all(self._owned.values()) or self._began_s == math.inf:
             return False
         owners = Counter(partition for owned in self._owned.values() for partition in owned)
         return sorted(owners.elements()) == list(range(self._partition_count))
