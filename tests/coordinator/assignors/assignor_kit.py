@@ -203,9 +203,7 @@ def best_possible(index: TargetIndex, before: Mapping[str, Target]) -> tuple[lis
     return best
 
 
-def count_moves(
-    before: Mapping[Unit, str], after: Mapping[Unit, str], index: TargetIndex
-) -> int:
+def count_moves(before: Mapping[Unit, str], after: Mapping[Unit, str], index: TargetIndex) -> int:
     """Units that go to somebody else although their owner is there and still wants them."""
     names = {image.topic_id: image.name for image in index.image.topics.values()}
     return sum(
@@ -220,3 +218,46 @@ def count_moves(
 
 def owners_of(targets: Mapping[str, Target]) -> dict[Unit, str]:
     return {unit: key for key, target in targets.items() for unit in target}
+
+
+def cheapest(index: TargetIndex, before: Mapping[str, Target]) -> tuple[list[int], int]:
+    """What `best_possible` says, by shortest paths: for groups too large to try everything.
+
+    Units come one by one; each takes the way that costs least, where a place at somebody with a
+    higher load costs more than any number of moves, and may push other units on to others.
+    """
+    owners = owners_of(before)
+    able = {
+        Unit(image.topic_id, partition): subscribers
+        for image in index.image.topics.values()
+        if (subscribers := [k for k, spec in index.members.items() if image.name in spec.topics])
+        for partition in range(image.partitions)
+    }
+
+    def cost(unit: Unit, owner: str) -> int:
+        old = owners.get(unit)
+        return int(old in able[unit] and old != owner)
+
+    has: dict[str, set[Unit]] = {key: set() for key in index.members}
+    for new in able:
+        reached = {key: cost(new, key) for key in able[new]}
+        way: dict[str, tuple[str | None, Unit]] = dict.fromkeys(able[new], (None, new))
+        is_shorter = True
+        while is_shorter:
+            is_shorter = False
+            for key in list(reached):
+                for unit in has[key]:
+                    for other in able[unit]:
+                        total = reached[key] - cost(unit, key) + cost(unit, other)
+                        if other != key and total < reached.get(other, 10**9):
+                            reached[other], way[other] = total, (key, unit)
+                            is_shorter = True
+        end: str | None = min(reached, key=lambda key: (len(has[key]), reached[key]))
+        while end is not None:
+            start, unit = way[end]
+            has[end].add(unit)
+            if start is not None:
+                has[start].remove(unit)
+            end = start
+    moves = sum(cost(unit, key) for key, units in has.items() for unit in units)
+    return profile(map(len, has.values())), moves

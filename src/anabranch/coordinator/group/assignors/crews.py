@@ -40,12 +40,13 @@ CHUNK_KEYS_MAX = 512
 class SortedKeys:
     """Keys in ascending order; no key twice."""
 
-    __slots__ = ("_chunks", "_lasts", "_size")
+    __slots__ = ("_bounds", "_chunks", "_size")
 
     def __init__(self) -> None:
         self._chunks: list[list[str]] = []
-        # The last key of each chunk: where to look for a key.
-        self._lasts: list[str] = []
+        # For each chunk a key that is the last one or was: where to look for a key. The next
+        # chunk begins above it.
+        self._bounds: list[str] = []
         self._size = 0
 
     def __len__(self) -> int:
@@ -63,12 +64,12 @@ class SortedKeys:
         self._size += 1
         if not chunks:
             chunks.append([key])
-            self._lasts.append(key)
+            self._bounds.append(key)
             return
-        at = bisect_left(self._lasts, key)
+        at = bisect_left(self._bounds, key)
         if at == len(chunks):
             at -= 1
-            self._lasts[at] = key
+            self._bounds[at] = key
             chunk = chunks[at]
             chunk.append(key)
         else:
@@ -78,11 +79,11 @@ class SortedKeys:
             half = len(chunk) // 2
             chunks.insert(at + 1, chunk[half:])
             del chunk[half:]
-            self._lasts.insert(at, chunk[-1])
+            self._bounds.insert(at, chunk[-1])
 
     def remove(self, key: str) -> None:
         """Take a key out that is there."""
-        at = bisect_left(self._lasts, key)
+        at = bisect_left(self._bounds, key)
         chunk = self._chunks[at]
         position = bisect_left(chunk, key)
         assert chunk[position] == key, f"{key!r} is not in the bucket"
@@ -90,14 +91,12 @@ class SortedKeys:
         self._size -= 1
         if not chunk:
             del self._chunks[at]
-            del self._lasts[at]
-        elif position == len(chunk):
-            self._lasts[at] = chunk[-1]
+            del self._bounds[at]
 
     def copy(self) -> "SortedKeys":
         twin = SortedKeys()
         twin._chunks = [chunk.copy() for chunk in self._chunks]
-        twin._lasts = self._lasts.copy()
+        twin._bounds = self._bounds.copy()
         twin._size = self._size
         return twin
 

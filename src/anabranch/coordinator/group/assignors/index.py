@@ -63,8 +63,7 @@ class TargetIndex:
         crew.buckets.add(0, holder.rack, holder.key)
         target = self.targets.get(spec.member_id)
         if target:
-            for unit in target:
-                self._claim(holder, unit)
+            self._claim_all(holder, target)
             self._moved(holder, 0)
 
     def remove_member(self, member_id: str) -> None:
@@ -122,8 +121,7 @@ class TargetIndex:
         if before:
             for unit in before - after:
                 self._release(holder, unit)
-        for unit in after - before:
-            self._claim(holder, unit)
+        self._claim_all(holder, after - before)
         self._moved(holder, load)
 
     def owned(self, member_id: str) -> Target:
@@ -151,6 +149,27 @@ class TargetIndex:
         ):
             return None
         return topic
+
+    def _claim_all(self, holder: Holder, units: Target) -> None:
+        """Claim units; those that are free without a frame for each, as there may be many."""
+        topics, names, held = self.topics, holder.crew.topics, holder.crew.held
+        for unit in units:
+            topic_id, partition, slots = unit
+            topic = topics.get(topic_id)
+            if (
+                topic is None
+                or partition not in topic.free
+                or topic.image.name not in names
+                or slots != ALL_SLOTS
+            ):
+                self._claim(holder, unit)
+                continue
+            topic.owners[partition] = holder
+            topic.free.remove(partition)
+            if not topic.free:
+                self._close(topic)
+            holder.load += 1
+            held[topic_id] = held.get(topic_id, 0) + 1
 
     def _claim(self, holder: Holder, unit: Unit) -> None:
         topic = self._topic_for(holder, unit)
@@ -200,12 +219,16 @@ class TargetIndex:
         topic.owners[partition] = holder
         topic.free.remove(partition)
         if not topic.free:
-            # An emptied set keeps its size, and costs that much to look through.
-            topic.free = set()
-            del self.open_topics[topic_id]
+            self._close(topic)
         holder.load += 1
         held = holder.crew.held
         held[topic_id] = held.get(topic_id, 0) + 1
+
+    def _close(self, topic: OwnedTopic) -> None:
+        """The last partition has found an owner."""
+        # An emptied set keeps its size, and costs that much to look through.
+        topic.free = set()
+        del self.open_topics[topic.image.topic_id]
 
     def _disown(self, topic: OwnedTopic, holder: Holder, unit: Unit) -> None:
         topic_id, partition, _ = unit

@@ -9,7 +9,6 @@ Rules
 """
 
 from collections.abc import Iterator, Sequence
-from heapq import nlargest
 from itertools import islice
 
 from anabranch.coordinator.group.assignors.crews import Buckets, Crew, SortedKeys
@@ -65,7 +64,7 @@ class Leveling:
     def _choose(self, member_id: str, count: int) -> Sequence[Unit]:
         """The units that a member gives up."""
         kept = self.plan.kept(member_id)
-        return (max(kept),) if count == 1 else nlargest(count, kept)
+        return (max(kept),) if count == 1 else sorted(kept)[-count:]
 
     def _take_one_each(self, by_rack: list[tuple[str, SortedKeys]], count: int) -> None:
         """Take one unit from so many of these members."""

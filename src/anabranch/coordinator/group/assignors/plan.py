@@ -60,9 +60,12 @@ class Pool:
         whole = len(topic.free) == count
         self.add_partitions(topic_id, range(count) if whole else sorted(topic.free))
 
-    def add_units(self, units: Iterable[Unit]) -> None:
-        for unit in units:
-            self.add_partitions(unit.topic_id, [unit.partition])
+    def add_units(self, units: Sequence[Unit]) -> None:
+        by_topic: dict[bytes, list[int]] = {}
+        for topic_id, partition, _ in units:
+            by_topic.setdefault(topic_id, []).append(partition)
+        for topic_id, partitions in by_topic.items():
+            self.add_partitions(topic_id, partitions)
 
     def add_partitions(self, topic_id: bytes, partitions: Sequence[int]) -> None:
         self.size += len(partitions)

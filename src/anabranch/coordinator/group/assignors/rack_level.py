@@ -1,6 +1,7 @@
 """Level a crew, and let racks decide between choices that are equally good without them."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from anabranch.coordinator.group.assignors.crews import Buckets, Crew, SortedKeys
@@ -10,9 +11,8 @@ from anabranch.coordinator.group.assignors.plan import Plan, Pool, Stack, Strip
 from anabranch.coordinator.group.assignors.racks import Kind, Places, RackView, allot
 from anabranch.model.units import Unit
 
-# How many members are looked at before one unit each is taken from some of them: so many for each
-# that is needed, and a few more. Looking at all would cost the size of the group.
-LOOKS_PER_GIVER = 2
+# How many members, beside those who are needed, are looked at before one unit each is taken from
+# some of them. Looking at all would cost the size of the group.
 LOOKS_MORE = 8
 
 
@@ -32,6 +32,7 @@ class RackLeveling(Leveling):
         super().__init__(plan, index, crew, buckets, load, pool)
         self._racks = racks
         self._need = self._needs()
+        self._gains: dict[str, dict[Kind, int]] = {}
         self._wanted = {rack: need for rack, need in self._need.items() if rack and need}
 
     def _needs(self) -> dict[str, int]:
@@ -47,21 +48,34 @@ class RackLeveling(Leveling):
 
     def _gain(self, kind: Kind, rack: str) -> int:
         """What it brings to take such a unit out of a rack: units near their owner, -1 to 1."""
-        wanted = self._wanted
-        return any(near in wanted for near in kind) - (rack in kind)
+        return any(near in self._wanted for near in kind) - (rack in kind)
 
     def _choose(self, member_id: str, count: int) -> Sequence[Unit]:
         rack = self.index.holders[member_id].rack
-        kinds = self._racks
-        ranked = sorted(
-            self.plan.kept(member_id),
-            key=lambda unit: (self._gain(kinds.of(unit), rack), unit),
-            reverse=True,
-        )
-        chosen = ranked[:count]
+        if count == 1:
+            chosen = [self._best(member_id, rack)[1]]
+        else:
+            kept = self.plan.kept(member_id)
+            ranked = sorted((self._gain(self._racks.of(unit), rack), unit) for unit in kept)
+            chosen = [unit for _, unit in ranked[-count:]]
         for unit in chosen:
-            self._promise(kinds.of(unit))
+            self._promise(self._racks.of(unit))
         return chosen
+
+    def _best(self, member_id: str, rack: str) -> tuple[int, Unit]:
+        """The unit that it brings most to take from a member, and how much."""
+        kind_of = self._racks.of
+        gains = self._gains.setdefault(rack, {})
+        best: tuple[int, Unit] | None = None
+        for unit in self.plan.kept(member_id):
+            kind = kind_of(unit)
+            gain = gains.get(kind)
+            if gain is None:
+                gain = gains[kind] = self._gain(kind, rack)
+            if best is None or gain > best[0] or (gain == best[0] and unit > best[1]):
+                best = gain, unit
+        assert best is not None, "a member without units cannot give any"
+        return best
 
     def _promise(self, kind: Kind) -> None:
         """One more unit is on its way to a rack of its own, the one that wants most."""
@@ -71,19 +85,27 @@ class RackLeveling(Leveling):
             self._wanted[rack] -= 1
             if not self._wanted[rack]:
                 del self._wanted[rack]
+                self._gains.clear()
 
     def _take_one_each(self, by_rack: list[tuple[str, SortedKeys]], count: int) -> None:
-        looks = count * LOOKS_PER_GIVER + LOOKS_MORE
-        share = -(-looks // len(by_rack))
+        # Some of each rack, by turns, until enough were looked at.
+        looks = count + max(LOOKS_MORE, count // 2)
+        turns = [((rack, key) for key in reversed(keys)) for rack, keys in by_rack]
         candidates = []
-        for rack, keys in by_rack:
-            for order, key in enumerate(islice(reversed(keys), max(share, count))):
-                kept = self.plan.kept(self.index.member_ids[key])
-                gain = max(self._gain(self._racks.of(unit), rack) for unit in kept)
-                candidates.append((-gain, order, rack, key))
+        for order, (rack, key) in enumerate(islice(_by_turns(turns), looks)):
+            member_id = self.index.member_ids[key]
+            gain, unit = self._best(member_id, rack)
+            candidates.append((-gain, order, member_id, rack, unit))
         candidates.sort()
-        for _, _, _, key in candidates[:count]:
-            self._take(key, 1)
+        for negative_gain, _, member_id, rack, unit in candidates[:count]:
+            kind = self._racks.of(unit)
+            if self._gain(kind, rack) != -negative_gain:
+                # Meanwhile the rack that wanted it has enough.
+                unit = self._best(member_id, rack)[1]
+                kind = self._racks.of(unit)
+            self._promise(kind)
+            self.plan.take(member_id, (unit,))
+            self.pool.add_units((unit,))
 
     # Giving ---------------------------------------------------------------------------------------
 
@@ -118,3 +140,14 @@ class RackLeveling(Leveling):
             rack: Places(self._need.get(rack, 0), room.get(rack, 0))
             for rack in sorted(self._need.keys() | room.keys())
         }
+
+
+def _by_turns(sources: Iterable[Iterator[tuple[str, str]]]) -> Iterator[tuple[str, str]]:
+    """One of each source, again and again, as long as there are any."""
+    waiting = deque(sources)
+    while waiting:
+        source = waiting.popleft()
+        item = next(source, None)
+        if item is not None:
+            yield item
+            waiting.append(source)

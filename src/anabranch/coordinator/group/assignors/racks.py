@@ -30,7 +30,9 @@ class RackView:
         self._kinds: dict[frozenset[str], Kind] = {}
 
     def of(self, unit: Unit) -> Kind:
-        return self._kind(self._index.topics[unit.topic_id].racks_of(unit.partition))
+        racks = self._index.topics[unit[0]].racks_of(unit[1])
+        kind = self._kinds.get(racks)
+        return self._kind(racks) if kind is None else kind
 
     def by_kind(self, segments: Iterable[Segment]) -> dict[Kind, list[Segment]]:
         """Units sorted into kinds; kinds and their units are in order."""

@@ -14,6 +14,7 @@ subscribers alike, if more partitions are then near their owners: ranges stay ra
 sizes, and co-partitioned.
 """
 
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress, repeat
 from operator import is_not
@@ -76,27 +77,31 @@ class _Block:
         self._holders = _by_rack(topics, holders) if has_racks else holders
 
     def changed(self) -> Iterator[str]:
-        """The ids of members whose ranges change."""
+        """The ids of members whose ranges change; some may come more than once."""
         expected: dict[int, list[Holder]] = {}
+        all_named: set[int] = set()
         for topic in self._topics:
             count = topic.image.partitions
             if count not in expected:
                 expected[count] = self._owners(count)
             if topic.owners == expected[count]:
                 continue
+            if len(topic.free) == count:
+                # A new topic: once all its owners are named, those of another one like it are too.
+                if count not in all_named:
+                    all_named.add(count)
+                    yield from (holder.member_id for holder in self._holders[:count])
+                continue
             differs = list(map(is_not, topic.owners, expected[count]))
-            for owner in dict.fromkeys(compress(topic.owners, differs)):
+            before = compress(topic.owners, differs)
+            after = compress(expected[count], differs)
+            for owner in dict.fromkeys(chain(before, after)):
                 if owner is not None:
                     yield owner.member_id
-            for owner in dict.fromkeys(compress(expected[count], differs)):
-                yield owner.member_id
 
     def _owners(self, partitions: int) -> list[Holder]:
         """The owner of each partition of a topic of that size."""
-        share, extras = divmod(partitions, len(self._holders))
-        longer = map(repeat, self._holders[:extras], repeat(share + 1))
-        shorter = map(repeat, self._holders[extras:], repeat(share)) if share else ()
-        return list(chain.from_iterable(chain(longer, shorter)))
+        return list(map(self._holders.__getitem__, _places(partitions, len(self._holders))))
 
     def places(self) -> dict[str, int]:
         return {holder.member_id: at for at, holder in enumerate(self._holders)}
@@ -151,50 +156,68 @@ def range_at(at: int, partitions: int, members: int) -> tuple[int, int]:
 
 def _by_rack(topics: Sequence[OwnedTopic], holders: list[Holder]) -> list[Holder]:
     """The members in an order that brings most ranges near to their owners."""
-    nearness = [_nearness(topics, at, len(holders)) for at in range(len(holders))]
-    if not any(nearness):
+    nearness = _nearness(topics, len(holders))
+    if not nearness:
         return holders
     seats = dict.fromkeys(sorted({holder.rack for holder in holders}), 0)
     for holder in holders:
         seats[holder.rack] += 1
-    chosen = _choose_racks(nearness, [holder.rack for holder in holders], seats)
-    before = sum(near.get(holder.rack, 0) for near, holder in zip(nearness, holders, strict=True))
-    after = sum(near.get(rack, 0) for near, rack in zip(nearness, chosen, strict=True))
+    chosen = _choose_racks(nearness, holders, seats)
+    before = sum(near.get(holders[at].rack, 0) for at, near in nearness.items())
+    after = sum(nearness[at].get(rack, 0) for at, rack in chosen.items())
     if after <= before:
         return holders
-    waiting = {rack: iter([h for h in holders if h.rack == rack]) for rack in seats}
-    return [next(waiting[rack]) for rack in chosen]
+    places: list[Holder | None] = [None] * len(holders)
+    queues = {rack: deque(holder for holder in holders if holder.rack == rack) for rack in seats}
+    for at in sorted(chosen):
+        places[at] = queues[chosen[at]].popleft()
+    seated = set(places)
+    rest = (holder for holder in holders if holder not in seated)
+    return [next(rest) if holder is None else holder for holder in places]
 
 
-def _nearness(topics: Sequence[OwnedTopic], at: int, members: int) -> dict[str, int]:
-    """How many partitions of a range have a replica in each rack."""
-    near: dict[str, int] = {}
+def _nearness(topics: Sequence[OwnedTopic], members: int) -> dict[int, dict[str, int]]:
+    """How many partitions of the range at each place have a replica in each rack."""
+    counts: Counter[tuple[int, frozenset[str]]] = Counter()
     for topic in topics:
-        first, end = range_at(at, topic.image.partitions, members)
-        for racks in topic.image.racks[first:end]:
-            for rack in racks:
-                near[rack] = near.get(rack, 0) + 1
-    return near
+        racks = topic.image.racks
+        if racks:
+            counts.update(zip(_places(topic.image.partitions, members), racks, strict=True))
+    nearness: dict[int, dict[str, int]] = {}
+    for (at, some), count in counts.items():
+        near = nearness.setdefault(at, {})
+        for rack in some:
+            near[rack] = near.get(rack, 0) + count
+    return nearness
+
+
+def _places(partitions: int, members: int) -> Iterator[int]:
+    """The place of the owner of each partition."""
+    share, extras = divmod(partitions, members)
+    longer = map(repeat, range(extras), repeat(share + 1))
+    shorter = map(repeat, range(extras, members), repeat(share)) if share else ()
+    return chain.from_iterable(chain(longer, shorter))
 
 
 def _choose_racks(
-    nearness: Sequence[dict[str, int]], present: Sequence[str], seats: dict[str, int]
-) -> list[str]:
-    """A rack for each range; `present` are those of the members as they stand."""
+    nearness: Mapping[int, dict[str, int]], holders: Sequence[Holder], seats: Mapping[str, int]
+) -> dict[int, str]:
+    """A rack for each range that has anything in it."""
     left = dict(seats)
-    chosen = [""] * len(present)
-    for at in sorted(range(len(present)), key=lambda at: (-_regret(nearness[at], seats), at)):
+    chosen: dict[int, str] = {}
+    for at in sorted(nearness, key=lambda at: (-_regret(nearness[at], seats), at)):
         near = nearness[at]
+        present = holders[at].rack
         rack = max(
             (rack for rack in left if left[rack]),
-            key=lambda rack: (near.get(rack, 0), rack == present[at], left[rack], rack),
+            key=lambda rack: (near.get(rack, 0), rack == present, left[rack], rack),
         )
         left[rack] -= 1
         chosen[at] = rack
     return chosen
 
 
-def _regret(near: dict[str, int], seats: dict[str, int]) -> int:
+def _regret(near: Mapping[str, int], seats: Mapping[str, int]) -> int:
     """What is lost if the best rack is taken by others."""
     counts = sorted((near.get(rack, 0) for rack in seats), reverse=True)
     return counts[0] - counts[1] if len(counts) > 1 else 0
