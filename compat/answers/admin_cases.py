@@ -33,9 +33,10 @@ def metadata(side: Side) -> Any:
                 {"topic_id": topic_id, "name": "metadata"},
                 {"topic_id": NOBODY, "name": "metadata"},
                 {"topic_id": uuid.UUID(int=0), "name": ""},
+                *([{"topic_id": uuid.UUID(int=0), "name": None}] if version < 12 else []),
             ):
                 request = {"topics": [topic], "allow_auto_topic_creation": False}
-                which = "known id" if topic["topic_id"] == topic_id else "other id"
+                which = {topic_id: "known id", NOBODY: "other id"}.get(topic["topic_id"], "no id")
                 answers[f"v{version} {topic['name']}, {which}"] = without_brokers(
                     side, version, request
                 )
@@ -47,6 +48,13 @@ def metadata(side: Side) -> Any:
     answers["authorized"] = without_brokers(side, 12, request)
     twice = {"topics": [{"name": "metadata"}] * 2, "allow_auto_topic_creation": False}
     answers["twice"] = without_brokers(side, 12, twice)
+    ids = [{"topic_id": topic_id, "name": None}, {"topic_id": NOBODY, "name": None}]
+    twice = {"topics": ids * 2, "allow_auto_topic_creation": False}
+    answers["ids twice"] = without_brokers(side, 12, twice)
+    mixed = [{"topic_id": uuid.UUID(int=0), "name": "metadata"}, ids[0]]
+    answers["v10, one by id"] = without_brokers(
+        side, 10, {"topics": mixed, "allow_auto_topic_creation": False}
+    )
     return answers
 
 
@@ -101,6 +109,21 @@ def create_topics(side: Side) -> Any:
         "tiered off": new_topic(
             "tiered-off", configs=[{"name": "remote.storage.enable", "value": "false"}]
         ),
+        "tiered on": config("remote.storage.enable", "true"),
+        "copy disabled": new_topic(
+            "copy-disabled", configs=[{"name": "remote.log.copy.disable", "value": "true"}]
+        ),
+        "delete on disable": new_topic(
+            "delete-on", configs=[{"name": "remote.log.delete.on.disable", "value": "true"}]
+        ),
+        "local retention": new_topic(
+            "local",
+            configs=[
+                {"name": "local.retention.ms", "value": "1000"},
+                {"name": "local.retention.bytes", "value": "-1"},
+            ],
+        ),
+        "local retention too small": config("local.retention.bytes", "-3"),
         "format version": new_topic(
             "format", configs=[{"name": "message.format.version", "value": "3.0"}]
         ),

@@ -10,9 +10,11 @@ import crc32c
 NOW_MS = 1_790_000_000_000
 
 
-def record(offset_delta: int, value: bytes, key: bytes | None = None) -> bytes:
-    """One record of format v2 with timestamp delta 0 and no headers."""
-    body = b"\0" + varint(0) + varint(offset_delta)
+def record(
+    offset_delta: int, value: bytes, key: bytes | None = None, *, timestamp_delta_ms: int = 0
+) -> bytes:
+    """One record of format v2 without headers."""
+    body = b"\0" + varint(timestamp_delta_ms) + varint(offset_delta)
     body += varint(-1) if key is None else varint(len(key)) + key
     body += varint(len(value)) + value + varint(0)
     return varint(len(body)) + body
@@ -39,6 +41,7 @@ def batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     timestamp_ms: int = NOW_MS,
+    max_timestamp_ms: int | None = None,
     last_offset_delta: int | None = None,
     record_count: int | None = None,
     crc_error: int = 0,
@@ -52,7 +55,7 @@ def batch(
         attributes,
         last,
         timestamp_ms,
-        timestamp_ms,
+        timestamp_ms if max_timestamp_ms is None else max_timestamp_ms,
         producer_id,
         producer_epoch,
         base_sequence,

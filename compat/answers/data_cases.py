@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 import uuid
 from typing import Any
@@ -63,6 +64,11 @@ def produce_wrong_batches(side: Side) -> Any:
         "magic 3": batch([b"a"], magic=3),
         "truncated": good[:-3],
         "header only": good[:30],
+        "two bytes": good[:2],
+        "length 13": good[:8] + (13).to_bytes(4) + good[12:],
+        "length 20": good[:8] + (20).to_bytes(4) + good[12:],
+        "negative length": good[:8] + b"\xff" * 4 + good[12:],
+        "magic 0, truncated": batch([b"a"], magic=0)[:-3],
         "trailing bytes": good + b"xyz",
         "two batches": good + good,
         "last offset delta too large": batch([b"a", b"b"], last_offset_delta=5),
@@ -78,6 +84,7 @@ def produce_wrong_batches(side: Side) -> Any:
         "offset deltas with a gap": batch(
             [b"a", b"b"], payload=record(0, b"a") + record(5, b"b"), last_offset_delta=1
         ),
+        "garbage inside": batch([b"a"], payload=b"\xff" * 20),
         "more records than counted": batch([b"a"], payload=record(0, b"a") + record(1, b"b")),
         "far future": batch([b"a"], timestamp_ms=NOW_MS * 2),
         "negative timestamp": batch([b"a"], timestamp_ms=-5),
@@ -149,6 +156,84 @@ def producer_id_request(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def produce_wrong_records(side: Side) -> Any:
+    """Which records of a batch are wrong is said by their index (KIP-467)."""
+    hour_ms = 3_600_000
+    side.create_topic("keys", cleanup_policy="compact")
+    side.create_topic("times", message_timestamp_before_max_ms="1000")
+    side.create_topic(
+        "both", cleanup_policy="compact", message_timestamp_before_max_ms=str(20_000 * hour_ms)
+    )
+    side.create_topic("stamped", message_timestamp_type="LogAppendTime")
+    side.create_topic("unstamped")
+    now_ms = int(time.time() * 1000)
+    some_keys = record(0, b"a", b"k") + record(1, b"b") + record(2, b"c", b"") + record(3, b"d")
+    some_times = record(0, b"a") + record(1, b"b", timestamp_delta_ms=1 - now_ms)
+    some_times += record(2, b"c", timestamp_delta_ms=2 * hour_ms)
+    both = record(0, b"a") + record(1, b"b", b"k", timestamp_delta_ms=2 * hour_ms)
+    both += record(2, b"c", b"k") + record(3, b"d", timestamp_delta_ms=2 * hour_ms)
+    wrong = {
+        "keys": batch([b""] * 4, timestamp_ms=now_ms, payload=some_keys),
+        "keys, gzip": batch(
+            [b""] * 4, timestamp_ms=now_ms, attributes=1, payload=gzip.compress(some_keys)
+        ),
+        "keys, unreadable": batch([b""], timestamp_ms=now_ms, payload=b"\xff\xff\xff"),
+        "times": batch(
+            [b""] * 3,
+            timestamp_ms=now_ms,
+            max_timestamp_ms=now_ms + 2 * hour_ms,
+            payload=some_times,
+        ),
+        "both": batch(
+            [b""] * 4, timestamp_ms=now_ms, max_timestamp_ms=now_ms + 2 * hour_ms, payload=both
+        ),
+        "stamped": batch([b"a", b"b"], timestamp_ms=now_ms, attributes=8),
+        "unstamped": batch([b"a", b"b"], timestamp_ms=-1, attributes=8),
+        "unstamped, late": batch([b"a"], timestamp_ms=now_ms + 2 * hour_ms, attributes=8),
+    }
+    answers = {name: produce(side, 9, name.partition(",")[0], data) for name, data in wrong.items()}
+    produce(side, 9, "unstamped", batch([b"a", b"b"], timestamp_ms=NOW_MS, attributes=8))
+    answers["taken back"] = side.ask("Fetch", 12, fetch_request(12, "unstamped"))
+    side.create_topic("lying")
+    produce(side, 9, "lying", batch([b"a"], timestamp_ms=NOW_MS, max_timestamp_ms=NOW_MS - 5))
+    answers["lying"] = side.ask("Fetch", 12, fetch_request(12, "lying"))
+    return answers
+
+
+def produce_after_deletion(side: Side) -> Any:
+    """Where the log begins is told with some refusals."""
+    side.create_topic("deleted", cleanup_policy="compact,delete", max_message_bytes="500")
+    pid = new_producer_id(side)
+    keyed = [b""] * 3
+    payload = b"".join(record(delta, b"v", b"k") for delta in range(3))
+    produce(side, 9, "deleted", batch(keyed, payload=payload))
+    partition = {"partition_index": 0, "offset": 2}
+    topics = [{"name": "deleted", "partitions": [partition]}]
+    side.ask("DeleteRecords", 2, {"topics": topics, "timeout_ms": 5_000})
+    wrong = {
+        "no key": batch([b"a"]),
+        "control": batch([b"a"], attributes=0x20),
+        "crc": batch([b"a"], crc_error=1),
+        "two batches": batch([b"a"]) * 2,
+        "truncated": batch([b"a"])[:-1],
+        "magic 1": batch([b"a"], magic=1),
+        "base offset": batch([b"a"], base_offset=7),
+        "too large": batch([b"a" * 600]),
+        "sequence": batch(
+            keyed, payload=payload, producer_id=pid, producer_epoch=0, base_sequence=-5
+        ),
+        "right": batch(keyed, payload=payload, producer_id=pid, producer_epoch=0, base_sequence=0),
+        "gap": batch(keyed, payload=payload, producer_id=pid, producer_epoch=0, base_sequence=9),
+        "no epoch": batch(
+            keyed, payload=payload, producer_id=pid, producer_epoch=-1, base_sequence=3
+        ),
+        "duplicate": batch(
+            keyed, payload=payload, producer_id=pid, producer_epoch=0, base_sequence=0
+        ),
+    }
+    return {name: produce(side, 9, "deleted", data) for name, data in wrong.items()}
+
+
 def produce_limits(side: Side) -> Any:
     side.create_topic("small", max_message_bytes="200")
     side.create_topic("compacted", cleanup_policy="compact")
@@ -217,12 +302,19 @@ def fetch_edges(side: Side) -> Any:
         "epoch 0": fetch(epoch=0),
         "epoch too large": fetch(epoch=5),
         "diverging epoch": fetch(last_fetched_epoch=0, offset=2),
+        "diverging beyond the end": fetch(last_fetched_epoch=0, offset=3),
+        "diverging, committed": fetch(last_fetched_epoch=0, offset=3, isolation_level=1),
+        "diverging below the start": fetch(last_fetched_epoch=0, offset=-1),
         "last epoch too large": fetch(last_fetched_epoch=4, offset=1),
+        "last epoch of an empty partition": fetch(index=1, last_fetched_epoch=0),
+        "beyond an empty partition": fetch(index=1, last_fetched_epoch=0, offset=1),
         "max bytes 0": fetch(max_bytes=0),
         "partition max bytes 0": fetch(partition_max_bytes=0),
         "max bytes 1": fetch(max_bytes=1, partition_max_bytes=1),
         "read committed": fetch(isolation_level=1),
         "isolation 7": fetch(isolation_level=7),
+        "isolation 7, v12": fetch(version=12, topic="fetch-edges", isolation_level=7),
+        "isolation 7, v6": fetch(version=6, topic="fetch-edges", isolation_level=7),
         "empty partition": fetch(index=1),
         "new session": fetch(session_epoch=0),
         "unknown session": fetch(session_id=987_654, session_epoch=1),
@@ -248,9 +340,12 @@ def fetch_session(side: Side) -> Any:
         "incremental without topics": fetch(2, topics=[]),
         "wrong epoch": fetch(7, topics=[]),
         "other partition": fetch(3, index=1),
-        "forget": fetch(4, topics=[], forgotten_topics_data=forgotten),
+        "diverging": fetch(4, offset=2, last_fetched_epoch=0),
+        "still diverging": fetch(5, topics=[]),
+        "no longer": fetch(6, offset=1, last_fetched_epoch=0),
+        "forget": fetch(7, topics=[], forgotten_topics_data=forgotten),
         "closed": fetch(-1, topics=[]),
-        "after it was closed": fetch(5, topics=[]),
+        "after it was closed": fetch(8, topics=[]),
     }
 
 
@@ -272,7 +367,10 @@ def list_offsets(side: Side) -> Any:
     for epoch in (0, 4):
         request = list_offsets_request(7, -1, 0, epoch=epoch)
         answers[f"epoch {epoch}"] = side.ask("ListOffsets", 7, request)
-    for version, timestamp in ((6, -3), (7, -3), (7, -4), (8, -4), (8, -5), (9, -5)):
+    request = list_offsets_request(7, -1, 0) | {"isolation_level": 7}
+    answers["isolation 7"] = side.ask("ListOffsets", 7, request)
+    old = ((1, -7), (1, -3), (6, -3), (7, -3), (7, -4), (8, -4), (8, -5), (9, -5), (11, -(1 << 63)))
+    for version, timestamp in old:
         request = list_offsets_request(version, timestamp, 0)
         answers[f"v{version} {timestamp}"] = side.ask("ListOffsets", version, request)
     return answers
@@ -366,6 +464,8 @@ DATA_CASES = {
     "Produce to wrong places": produce_wrong_places,
     "Produce of wrong batches": produce_wrong_batches,
     "Produce with sequences": produce_sequences,
+    "Produce of wrong records": produce_wrong_records,
+    "Produce after deletion": produce_after_deletion,
     "Produce against topic limits": produce_limits,
     "Fetch v4-17": fetch_every_version,
     "Fetch edges": fetch_edges,

@@ -36,6 +36,7 @@ _MODULES = {
 _LEFT_OUT = {
     "throttle_time_ms",
     "error_message",
+    "batch_index_error_message",
     "cluster_id",
     "host",
     "port",

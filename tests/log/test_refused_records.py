@@ -81,7 +81,10 @@ def test_every_wrong_timestamp_is_named(tmp_path: Path, codec: int) -> None:
     assert error.code is ErrorCode.INVALID_TIMESTAMP
     assert indexes(error) == [0, 2]
     assert isinstance(error, RecordValidationError)
-    assert f"timestamp {LATE} is not between" in error.record_errors[1][1]
+    assert [why.partition(";")[0] for _, why in error.record_errors] == [
+        f"timestamp {EARLY} is earlier than {NOW_MS - 1000}",
+        f"timestamp {LATE} is later than {NOW_MS + 500}",
+    ]
 
 
 def test_keys_and_timestamps_together(tmp_path: Path) -> None:

@@ -213,6 +213,7 @@ def _invalid_request(context: RequestContext, request: FetchRequest) -> FetchRes
                     partition_index=asked.partition,
                     error_code=code,
                     high_watermark=-1,
+                    aborted_transactions=[],
                     records=b"",
                 )
                 for asked in topic.partitions

@@ -264,10 +264,13 @@ def _timestamp_range(config: LogConfig, now_ms: int) -> tuple[int, int]:
 
 
 def _wrong_timestamp(timestamp: int, oldest_ms: int, newest_ms: int) -> str:
+    if timestamp > newest_ms:
+        limit, setting = f"later than {newest_ms}", "message.timestamp.after.max.ms"
+    else:
+        limit, setting = f"earlier than {oldest_ms}", "message.timestamp.before.max.ms"
     return (
-        f"timestamp {timestamp} is not between {oldest_ms} and {newest_ms}; check the producer's"
-        " clock or the topic's message.timestamp.before.max.ms and"
-        " message.timestamp.after.max.ms"
+        f"timestamp {timestamp} is {limit}; check that the producer sends milliseconds, its clock,"
+        f" and the topic's {setting}"
     )
 
 
