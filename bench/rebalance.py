@@ -1,7 +1,7 @@
 """How long a classic group takes to be stable again: Anabranch beside Apache Kafka, one run.
 
     .venv/bin/python bench/rebalance.py            # about 25 minutes
-    .venv/bin/python bench/rebalance.py --quick    # about two minutes: shows that it works
+    .venv/bin/python bench/rebalance.py --quick    # 2.5 minutes: shows that it works
 
 Groups of 10 and of 100 simulated members (rebalance_member.py) with an eager and a cooperative
 protocol are formed, joined by one more member and left by one, again and again; so are groups of 10
@@ -21,15 +21,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import functools
 import json
 import random
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Coroutine
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,16 @@ from broker import RESULTS, SETTLE_SECONDS, Progress
 from machine import describe_machine
 from rebalance_group import PARTITIONS_PER_MEMBER, SimulatedGroup, wait_for_coordinator
 from rebalance_librdkafka import LibrdkafkaGroup
+from rebalance_plan import (
+    FULL,
+    QUICK,
+    REAL_MEMBERS,
+    STOCK_HEARTBEAT_MS,
+    Plan,
+    Scenario,
+    Step,
+    steps,
+)
 from rebalance_protocol import TOPIC, RebalanceError
 from rebalance_table import (
     AFTER_LAST_JOIN,
@@ -54,91 +63,48 @@ from rebalance_table import (
 )
 from server_process import BUILD, ServerError, ServerProcess, anabranch, terminated_as_exit
 
-STOCK_HEARTBEAT_MS = 3000
-SHORT_HEARTBEAT_MS = 200
-REAL_MEMBERS = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """Groups to form and what happens to each: `repetitions` joins and as many leaves a turn."""
-
-    members: int
-    heartbeat_ms: int
-    repetitions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much is measured."""
-
-    rounds: int
-    scenarios: tuple[Scenario, ...]
-    real_repetitions: int
-    warm_up_seconds: float
-    # No round is begun that would end later, if it takes as long as the one before it.
-    budget_seconds: float
-
-
-FULL = Plan(
-    rounds=3,
-    scenarios=(
-        Scenario(members=10, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=14),
-        Scenario(members=100, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=14),
-        Scenario(members=10, heartbeat_ms=STOCK_HEARTBEAT_MS, repetitions=4),
-        Scenario(members=100, heartbeat_ms=STOCK_HEARTBEAT_MS, repetitions=2),
-    ),
-    real_repetitions=4,
-    warm_up_seconds=10.0,
-    budget_seconds=1800.0,
-)
-QUICK = Plan(
-    rounds=1,
-    scenarios=(
-        Scenario(members=10, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=4),
-        Scenario(members=100, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=4),
-    ),
-    real_repetitions=1,
-    warm_up_seconds=2.0,
-    budget_seconds=60.0,
-)
-
 
 class Candidate:
     """One of the two brokers, with the samples collected so far, in milliseconds."""
 
-    def __init__(self, server: ServerProcess) -> None:
+    def __init__(self, server: ServerProcess, *, settle_seconds: float) -> None:
         self.server = server
         self.samples: dict[Row, list[float]] = defaultdict(list)
+        self._settle_seconds = settle_seconds
+        self._is_frozen = False
         self._group_count = 0
-        self._turn_count = 0
 
-    def turn(self, plan: Plan, progress: Callable[[str], None]) -> None:
-        """Everything once; the server runs."""
-        self._turn_count += 1
-        for scenario in plan.scenarios:
-            for is_cooperative in (False, True):
-                protocol = "cooperative" if is_cooperative else "eager"
-                progress(
-                    f"{scenario.members} simulated members, {protocol}, "
-                    f"heartbeat {scenario.heartbeat_ms} ms"
-                )
-                run(self._simulated(scenario, is_cooperative))
-        progress(f"{REAL_MEMBERS} librdkafka members, eager and cooperative")
-        self._ensure_topic()
-        run(self._both_real(plan.real_repetitions))
+    def start(self, warm_up_seconds: float) -> None:
+        """Start, let the JIT compiler see a group come, go and rebalance uncounted, freeze."""
+        self.server.start()
+        run(self._warm_up(warm_up_seconds))
+        self.freeze()
 
-    def warm_up(self, seconds: float) -> None:
-        """Let the JIT compiler see a group come, go and rebalance, without counting it."""
-        run(self._warm_up(seconds))
+    def freeze(self) -> None:
+        if not self._is_frozen:
+            self.server.pause()
+            self._is_frozen = True
 
     def wake(self) -> None:
-        self.server.resume()
-        time.sleep(SETTLE_SECONDS)
+        if self._is_frozen:
+            self.server.resume()
+            self._is_frozen = False
+            time.sleep(self._settle_seconds)
+
+    def run(self, step: Step, seed: int) -> None:
+        """One step of a round; the same seed makes the same choices."""
+        choice = random.Random(seed)
+        if step.scenario is None:
+            self._ensure_topic()
+            run(self._both_real(step.repetitions, seed))
+        else:
+            run(self._simulated(step.scenario, step.is_cooperative, choice))
 
     # Simulated members ----------------------------------------------------------------------------
 
-    async def _simulated(self, scenario: Scenario, is_cooperative: bool) -> None:
+    async def _simulated(
+        self, scenario: Scenario, is_cooperative: bool, choice: random.Random
+    ) -> None:
         interval_s = scenario.heartbeat_ms / 1000
         group = await self._new_group(scenario.members, is_cooperative, interval_s)
         row = Row(
@@ -151,7 +117,6 @@ class Candidate:
         try:
             formed = await group.join(scenario.members)
             self.samples[row].append(formed.seconds * 1000)
-            choice = self._choice()
             cpu_before = self.server.cpu_seconds()
             for delay in delays(2 * scenario.repetitions, choice, interval_s):
                 await group.wait_after_stable(delay)
@@ -185,13 +150,9 @@ class Candidate:
             heartbeat_interval_s=interval_s,
         )
 
-    def _choice(self) -> random.Random:
-        """The same choices for both brokers, others in every round."""
-        return random.Random(self._turn_count)
-
     async def _warm_up(self, seconds: float) -> None:
         group = await self._new_group(50, is_cooperative=False, interval_s=0.02)
-        choice = self._choice()
+        choice = random.Random(0)
         try:
             # One member alone sits through the initial delay once, not twice.
             await group.join(1)
@@ -221,12 +182,12 @@ class Candidate:
             time.sleep(0.1)
         raise RebalanceError(f"{self.server.name}: {TOPIC} has no leaders after 30 s")
 
-    async def _both_real(self, repetitions: int) -> None:
+    async def _both_real(self, repetitions: int, seed: int) -> None:
         # Both protocols at once: nearly all of their time is librdkafka's heartbeat interval.
-        await asyncio.gather(*(self._real(repetitions, is_coop) for is_coop in (False, True)))
+        await asyncio.gather(*(self._real(repetitions, is_coop, seed) for is_coop in (False, True)))
 
-    async def _real(self, repetitions: int, is_cooperative: bool) -> None:
-        group_id = f"real-{self._turn_count}-{'cooperative' if is_cooperative else 'eager'}"
+    async def _real(self, repetitions: int, is_cooperative: bool, seed: int) -> None:
+        group_id = f"real-{seed}-{'cooperative' if is_cooperative else 'eager'}"
         await wait_for_coordinator(self.server.port, group_id)
         group = LibrdkafkaGroup(
             bootstrap_servers=self.server.bootstrap_servers,
@@ -242,7 +203,7 @@ class Candidate:
             is_cooperative=is_cooperative,
             event="form",
         )
-        choice = self._choice()
+        choice = random.Random(seed)
         await group.start()
         try:
             self.samples[row].append(await group.join(REAL_MEMBERS) * 1000)
@@ -274,28 +235,27 @@ def measure(plan: Plan, pair: tuple[Candidate, Candidate], progress: Progress) -
     began_s = time.monotonic()
     done = 0
     with contextlib.ExitStack() as stack:
+        for candidate in pair:
+            progress(f"{candidate.server.name}: start and warm-up")
+            stack.callback(candidate.server.stop)
+            candidate.start(plan.warm_up_seconds)
+        order = list(pair)
         while done < plan.rounds:
             round_began_s = time.monotonic()
-            for candidate in pair:
-                title = f"round {done + 1} of {plan.rounds}, {candidate.server.name}: "
-                if done == 0:
-                    progress(title + "start and warm-up")
-                    stack.enter_context(candidate.server)
-                    candidate.warm_up(plan.warm_up_seconds)
-                else:
-                    progress(title + "settle")
+            for step in steps(plan):
+                for candidate, other in (order, reversed(order)):
+                    name = candidate.server.name
+                    progress(f"round {done + 1} of {plan.rounds}, {step.title}: {name}")
+                    other.freeze()
                     candidate.wake()
-                candidate.turn(plan, functools.partial(_step, progress, title))
-                candidate.server.pause()
+                    candidate.run(step, seed=done)
+                # Whoever runs goes on with the next step: A B, B A, A B, ...
+                order.reverse()
             done += 1
             now_s = time.monotonic()
             if now_s - began_s + (now_s - round_began_s) > plan.budget_seconds:
                 break
     return done
-
-
-def _step(progress: Progress, title: str, step: str) -> None:
-    progress(title + step)
 
 
 def write_results(plan: Plan, rounds: int, pair: tuple[Candidate, Candidate]) -> Path:
@@ -332,14 +292,14 @@ def heading(pair: tuple[Candidate, Candidate], rounds: int) -> str:
         f"{machine['cpus']} x {machine['cpu']}, {machine['memory_gb']} GB, Linux "
         f"{machine['kernel']}, Python {machine['python']}, load average {machine['load_average']}\n"
         f"p99 is the nearest rank: the largest value when n is below 100. "
-        f"Server CPU is per event, one sample per turn.\n"
+        f"Server CPU is per event, one sample per round.\n"
         f"Ratios: more than 1.00x means that Anabranch is faster.\n"
     )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="few events, about two minutes")
+    parser.add_argument("--quick", action="store_true", help="few events, about 2.5 minutes")
     parser.add_argument("--rounds", type=int, help="another number of rounds")
     arguments = parser.parse_args()
     if missing := missing_tools():
@@ -353,8 +313,10 @@ def main() -> int:
     with terminated_as_exit(), tempfile.TemporaryDirectory(dir=BUILD / "bench") as work:
         try:
             pair = (
-                Candidate(apache_kafka(data_dir=Path(work) / "kafka")),
-                Candidate(anabranch(data_dir=Path(work) / "anabranch")),
+                Candidate(
+                    apache_kafka(data_dir=Path(work) / "kafka"), settle_seconds=SETTLE_SECONDS
+                ),
+                Candidate(anabranch(data_dir=Path(work) / "anabranch"), settle_seconds=0.5),
             )
             rounds = measure(plan, pair, progress)
         except (RebalanceError, ServerError) as problem:
