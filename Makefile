@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint fuzz bench compat-java compat-kcat lock clean help
+.PHONY: run test setup lint fuzz bench bench-rebalance compat-java compat-answers compat-kcat lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -31,7 +31,7 @@ lint: setup      ## ruff, mypy --strict, import layers
 	$(BIN)/lint-imports
 
 test: setup lint ## lint and run the tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 fuzz: setup      ## the fuzz tests, ten minutes instead of seconds
 	ANABRANCH_FUZZ_SECONDS=600 $(BIN)/pytest tests/server -k fuzz --timeout 3600
@@ -39,8 +39,14 @@ fuzz: setup      ## the fuzz tests, ten minutes instead of seconds
 bench: setup     ## side by side with Apache Kafka (needs gcc, Java 17 and Maven)
 	$(BIN)/python bench/broker.py
 
+bench-rebalance: setup ## rebalance times side by side with Apache Kafka
+	$(BIN)/python bench/rebalance.py
+
 compat-java: setup ## the Java client and Kafka's own tools against us (needs Java 17 and Maven)
 	$(BIN)/python compat/java/run.py
+
+compat-answers: setup ## the same requests to Apache Kafka and to us, answers compared
+	$(BIN)/python compat/answers/run.py
 
 compat-kcat: setup ## kcat against us
 	$(BIN)/python compat/kcat/run.py
