@@ -168,6 +168,16 @@ def appended(folder: Path, config: LogConfig, batch: memoryview) -> bytes:
     return stored
 
 
+def test_the_brokers_time_makes_the_producers_irrelevant(tmp_path: Path) -> None:
+    """With LogAppendTime no timestamp is refused, not even where the records are read."""
+    config = LogConfig(
+        cleanup_policy=frozenset({"compact"}),
+        message_timestamp_type="LogAppendTime",
+        message_timestamp_before_max_ms=1000,
+    )
+    assert times(appended(tmp_path, config, mixed((b"a", EARLY), (b"b", LATE)))) == [NOW_MS] * 2
+
+
 def times(stored: bytes) -> Iterable[int]:
     return [record.timestamp for record in iter_records(stored)]
 

@@ -438,6 +438,8 @@ def test_old_formats_are_refused_with_advice(magic: int) -> None:
         (patched(plain(), 16, ">b", -1), "CORRUPT_MESSAGE", "format 255"),
         (patched(plain(), 16, ">b", 3)[:-1], "CORRUPT_MESSAGE", "format 3"),
         (patched(plain(), 16, ">b", 1)[:-1], "INVALID_RECORD", "arrived"),
+        (patched(patched(plain(), 16, ">b", 1), 8, ">i", 13), "CORRUPT_MESSAGE", "length of 13"),
+        (patched(patched(plain(), 16, ">b", 1), 8, ">i", 14), "INVALID_RECORD", "format v1"),
         (patched(plain(), 0, ">q", 500), "INVALID_RECORD", "offset 500"),
         (patched(plain(), 0, ">q", -1), "INVALID_RECORD", "offset -1"),
         (plain()[:-1] + b"\x01", "CORRUPT_MESSAGE", "CRC"),
