@@ -298,6 +298,21 @@ def test_a_join_whose_group_cannot_be_written(
     assert groups.broker.groups.group(GROUP) is None
 
 
+def test_a_join_that_breaks_leaves_nothing_parked(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong while a request is parked, nobody waits for it afterwards."""
+    groups.commit(1)
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(groups.log, "append", broken)
+    with pytest.raises(RuntimeError, match="broken"):
+        groups.join("a")
+    assert groups.driver._parked == {}
+
+
 def test_the_alarm_after_a_reload(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read again has sessions that run, whatever alarm there was before."""
     ids = groups.stable("a")
@@ -474,6 +489,10 @@ def test_what_writes_nothing_waits_for_nothing(synced: Groups) -> None:
     assert join.error is NONE
     assert synced.heartbeat(join.answer.member_id, 1).error is NONE
     assert synced.loop.jobs == []
+    commit = synced.commit(5, group_id="other")
+    assert synced.heartbeat(join.answer.member_id, 1).error is NONE
+    assert not commit.is_answered
+    synced.loop.finish_jobs()
 
 
 def test_woken_requests_wait_for_the_sync_too(synced: Groups) -> None:

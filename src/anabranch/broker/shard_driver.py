@@ -78,13 +78,13 @@ class ShardDriver:
         """Read the journal and rebuild the state; refuse everything if it cannot be read."""
         self.refusal = None
         self._timers.clear()
-        self.shard = shard = GroupShard(self._settings)
+        self.shard = GroupShard(self._settings)
+        shard = GroupShard(self._settings)
         skipped: Counter[int] = Counter()
         try:
             for record in read_records(self.partition.log, skipped):
                 shard.replay(record)
         except (JournalError, KafkaError) as error:
-            self.shard = GroupShard(self._settings)  # half a state would pass for all of it
             self._refuse(f"The journal cannot be read: {error}")
             return
         if skipped:
@@ -94,6 +94,7 @@ class ShardDriver:
                 records=skipped.total(),
                 types=" ".join(str(number) for number in sorted(skipped)),
             )
+        self.shard = shard
         now_ms = self._now_ms()
         result = shard.decide(c.Loaded(), now_ms)
         for record in result.records:
