@@ -121,7 +121,10 @@ def snapshot(index: TargetIndex) -> Any:
         "targets": {key: value for key, value in index.targets.items() if value},
         "racks": index.racks.copy(),
         "ids": index.member_ids.copy(),
-        "loads": {member_id: holder.load for member_id, holder in index.holders.items()},
+        "owned": {
+            member_id: (holder.load, list(holder.units))
+            for member_id, holder in index.holders.items()
+        },
         "crews": {
             topics: (
                 crew.size,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from anabranch.model.cluster_image import TopicImage
+from anabranch.model.units import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,16 +161,19 @@ class Crew:
 
 
 class Holder:
-    """A member and the number of units it owns."""
+    """A member and the units it owns."""
 
-    __slots__ = ("crew", "key", "load", "member_id", "rack")
+    __slots__ = ("crew", "key", "load", "member_id", "rack", "units")
 
     def __init__(self, spec: MemberSpec, crew: Crew) -> None:
         self.member_id = spec.member_id
         self.key = order_key(spec)
         self.rack = spec.rack_id or ""
         self.crew = crew
+        # The number of units is that of the bucket the member is in.
         self.load = 0
+        # In order, so that which ones are given up does not have to be searched for.
+        self.units: list[Unit] = []
 
 
 class OwnedTopic:
@@ -182,7 +186,7 @@ class OwnedTopic:
         self.crews = crews
         self.owners: list[Holder | None] = [None] * image.partitions
         self.free = set(range(image.partitions))
-        self._by_racks: Mapping[frozenset[str], list[int]] | None = None
+        self._by_racks: dict[frozenset[str], list[int]] | None = None
 
     def grow(self, image: TopicImage) -> None:
         """Take a picture with more partitions, or with other racks."""
@@ -197,7 +201,7 @@ class OwnedTopic:
         return racks[partition] if partition < len(racks) else NO_RACKS
 
     @property
-    def by_racks(self) -> Mapping[frozenset[str], list[int]]:
+    def by_racks(self) -> dict[frozenset[str], list[int]]:
         """All partitions by the racks of their replicas; computed once per picture."""
         if self._by_racks is None:
             by_racks: dict[frozenset[str], list[int]] = {}

@@ -13,6 +13,7 @@ Rules
 - A target of somebody who is not a member is remembered, but owns nothing.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -118,10 +119,11 @@ class TargetIndex:
         if holder is None:
             return
         load = holder.load
-        if before:
-            for unit in before - after:
-                self._release(holder, unit)
-        self._claim_all(holder, after - before)
+        gone = before - after
+        for unit in gone:
+            self._release(holder, unit)
+        if len(after) > len(before) - len(gone):
+            self._claim_all(holder, after - before)
         self._moved(holder, load)
 
     def owned(self, member_id: str) -> Target:
@@ -130,13 +132,7 @@ class TargetIndex:
         holder = self.holders.get(member_id)
         if holder is None:
             return NO_TARGET
-        if holder.load == len(target):
-            return target
-        return frozenset(unit for unit in target if self._owns(holder, unit))
-
-    def _owns(self, holder: Holder, unit: Unit) -> bool:
-        topic = self._topic_for(holder, unit)
-        return topic is not None and topic.owners[unit.partition] is holder
+        return target if holder.load == len(target) else frozenset(holder.units)
 
     def _topic_for(self, holder: Holder, unit: Unit) -> OwnedTopic | None:
         """The topic of a unit, if the member may own the unit."""
@@ -153,6 +149,7 @@ class TargetIndex:
     def _claim_all(self, holder: Holder, units: Target) -> None:
         """Claim units; those that are free without a frame for each, as there may be many."""
         topics, names, held = self.topics, holder.crew.topics, holder.crew.held
+        fresh = []
         for unit in units:
             topic_id, partition, slots = unit
             topic = topics.get(topic_id)
@@ -168,8 +165,11 @@ class TargetIndex:
             topic.free.remove(partition)
             if not topic.free:
                 self._close(topic)
-            holder.load += 1
             held[topic_id] = held.get(topic_id, 0) + 1
+            fresh.append(unit)
+        holder.load += len(fresh)
+        holder.units.extend(fresh)
+        holder.units.sort()
 
     def _claim(self, holder: Holder, unit: Unit) -> None:
         topic = self._topic_for(holder, unit)
@@ -221,6 +221,7 @@ class TargetIndex:
         if not topic.free:
             self._close(topic)
         holder.load += 1
+        insort(holder.units, unit)
         held = holder.crew.held
         held[topic_id] = held.get(topic_id, 0) + 1
 
@@ -237,6 +238,7 @@ class TargetIndex:
             self.open_topics[topic_id] = topic
         topic.free.add(partition)
         holder.load -= 1
+        del holder.units[bisect_left(holder.units, unit)]
         held = holder.crew.held
         if held[topic_id] == 1:
             del held[topic_id]
@@ -317,6 +319,7 @@ class TargetIndex:
         for owner, count in lost.items():
             owner.crew.held.pop(image.topic_id, None)
             owner.load -= count
+            owner.units = [unit for unit in owner.units if unit.topic_id != image.topic_id]
             self._moved(owner, owner.load + count)
 
     # What if --------------------------------------------------------------------------------------

@@ -62,9 +62,8 @@ class Leveling:
         self.pool.add_units(units)
 
     def _choose(self, member_id: str, count: int) -> Sequence[Unit]:
-        """The units that a member gives up."""
-        kept = self.plan.kept(member_id)
-        return (max(kept),) if count == 1 else sorted(kept)[-count:]
+        """The units that a member gives up: the last ones."""
+        return self.plan.left(self.index.holders[member_id])[-count:]
 
     def _take_one_each(self, by_rack: list[tuple[str, SortedKeys]], count: int) -> None:
         """Take one unit from so many of these members."""

@@ -9,11 +9,41 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, repeat
 
+from anabranch.coordinator.group.assignors.crews import Holder
 from anabranch.coordinator.group.assignors.index import NO_TARGET, Target, TargetIndex
 from anabranch.model.units import Unit, whole_partitions
 
-# Partitions of one topic, in order.
-Segment = tuple[bytes, Sequence[int]]
+
+class Segment:
+    """Partitions of one topic in a row; those that had an owner come with their units."""
+
+    __slots__ = ("_units", "partitions", "topic_id")
+
+    def __init__(
+        self, topic_id: bytes, partitions: Sequence[int], units: Sequence[Unit] | None = None
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
+        self._units = units
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def cut(self, start: int, end: int) -> "Segment":
+        units = self._units[start:end] if self._units is not None else None
+        return Segment(self.topic_id, self.partitions[start:end], units)
+
+    def pick(self, places: Sequence[int]) -> "Segment":
+        """Only what is at these places."""
+        if isinstance(self.partitions, range) and self.partitions.start == 0:
+            return Segment(self.topic_id, places)
+        units = [self._units[place] for place in places] if self._units is not None else None
+        return Segment(self.topic_id, [self.partitions[place] for place in places], units)
+
+    def units(self, start: int, end: int) -> Iterable[Unit]:
+        if self._units is not None:
+            return self._units[start:end]
+        return whole_partitions(self.topic_id, self.partitions[start:end])
 
 
 class Strip:
@@ -22,35 +52,35 @@ class Strip:
     __slots__ = ("_ends", "_segments")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
-        self._segments = [segment for segment in segments if segment[1]]
-        self._ends = list(accumulate(len(partitions) for _, partitions in self._segments))
+        self._segments = list(filter(len, segments))
+        self._ends = list(accumulate(map(len, self._segments)))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def units(self, start: int, end: int) -> Iterator[Unit]:
+    def units(self, start: int, end: int) -> Iterable[Unit]:
         """The units from `start` up to but without `end`."""
         pieces = []
         at = bisect_right(self._ends, start)
         while start < end:
-            topic_id, partitions = self._segments[at]
-            first = self._ends[at] - len(partitions)
-            pieces.append(whole_partitions(topic_id, partitions[start - first : end - first]))
+            segment = self._segments[at]
+            first = self._ends[at] - len(segment)
+            pieces.append(segment.units(start - first, end - first))
             start = self._ends[at]
             at += 1
         return chain.from_iterable(pieces)
 
 
 class Pool:
-    """Partitions by topic, as many as they may be; used up when they are handed out."""
+    """Units that need an owner, as many as they may be."""
 
-    __slots__ = ("_index", "_mixed", "_parts", "size")
+    __slots__ = ("_given", "_index", "_segments", "size")
 
     def __init__(self, index: TargetIndex) -> None:
         self._index = index
-        self._parts: dict[bytes, Sequence[int]] = {}
-        # Parts that were put together here: ours to add to, and not in order.
-        self._mixed: dict[bytes, list[int]] = {}
+        self._segments: list[Segment] = []
+        # What members gave up, by topic.
+        self._given: dict[bytes, list[Unit]] = {}
         self.size = 0
 
     def add_free(self, topic_id: bytes) -> None:
@@ -58,35 +88,32 @@ class Pool:
         topic = self._index.topics[topic_id]
         count = topic.image.partitions
         whole = len(topic.free) == count
-        self.add_partitions(topic_id, range(count) if whole else sorted(topic.free))
+        self.add(Segment(topic_id, range(count) if whole else sorted(topic.free)))
+
+    def add(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self.size += len(segment)
 
     def add_units(self, units: Sequence[Unit]) -> None:
-        by_topic: dict[bytes, list[int]] = {}
-        for topic_id, partition, _ in units:
-            by_topic.setdefault(topic_id, []).append(partition)
-        for topic_id, partitions in by_topic.items():
-            self.add_partitions(topic_id, partitions)
-
-    def add_partitions(self, topic_id: bytes, partitions: Sequence[int]) -> None:
-        self.size += len(partitions)
-        known = self._parts.get(topic_id)
-        if known is None:
-            self._parts[topic_id] = partitions
-        elif topic_id in self._mixed:
-            self._mixed[topic_id].extend(partitions)
-        else:
-            self._parts[topic_id] = self._mixed[topic_id] = [*known, *partitions]
-
-    def of_topic(self, topic_id: bytes) -> Segment:
-        if topic_id in self._mixed:
-            return topic_id, sorted(self._mixed[topic_id])
-        return topic_id, self._parts[topic_id]
+        """What a member gave up."""
+        self.size += len(units)
+        given = self._given
+        for unit in units:
+            topic_id = unit.topic_id
+            if topic_id in given:
+                given[topic_id].append(unit)
+            else:
+                given[topic_id] = [unit]
 
     def segments(self) -> list[Segment]:
-        """What is in it, by topic name and partition."""
-        topics = self._index.topics
-        topic_ids = sorted(self._parts, key=lambda topic_id: topics[topic_id].image.name)
-        return [self.of_topic(topic_id) for topic_id in topic_ids]
+        """What is in it, by topic name; of each topic what was free before what was given up."""
+        names = self._index.topics
+        segments = self._segments.copy()
+        for topic_id, units in self._given.items():
+            units.sort()
+            segments.append(Segment(topic_id, [unit.partition for unit in units], units))
+        segments.sort(key=lambda segment: names[segment.topic_id].image.name)
+        return segments
 
 
 class Stack:
@@ -101,12 +128,12 @@ class Stack:
     def take(self, count: int) -> list[Segment]:
         taken = []
         while count:
-            topic_id, partitions = self._segments[-1]
-            piece = partitions[self._at : self._at + count]
-            taken.append((topic_id, piece))
+            segment = self._segments[-1]
+            piece = segment.cut(self._at, self._at + count)
+            taken.append(piece)
             count -= len(piece)
             self._at += len(piece)
-            if self._at == len(partitions):
+            if self._at == len(segment):
                 self._segments.pop()
                 self._at = 0
         return taken
@@ -139,6 +166,13 @@ class Plan(Mapping[str, Target]):
         assert self._index is not None, "the plan is finished"
         entry = self._entries.get(member_id)
         return entry[0] if entry else self._index.targets.get(member_id, NO_TARGET)
+
+    def left(self, holder: Holder) -> Sequence[Unit]:
+        """The same in order."""
+        if holder.member_id not in self._entries:
+            return holder.units
+        kept = self._entries[holder.member_id][0]
+        return [unit for unit in holder.units if unit in kept]
 
     def take(self, member_id: str, units: Iterable[Unit]) -> None:
         """A member gives units up."""

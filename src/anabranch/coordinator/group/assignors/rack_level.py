@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from anabranch.coordinator.group.assignors.crews import Buckets, Crew, SortedKeys
+from anabranch.coordinator.group.assignors.crews import Buckets, Crew, Holder, SortedKeys
 from anabranch.coordinator.group.assignors.index import TargetIndex
 from anabranch.coordinator.group.assignors.level import Leveling
 from anabranch.coordinator.group.assignors.plan import Plan, Pool, Stack, Strip
@@ -51,31 +51,30 @@ class RackLeveling(Leveling):
         return any(near in self._wanted for near in kind) - (rack in kind)
 
     def _choose(self, member_id: str, count: int) -> Sequence[Unit]:
-        rack = self.index.holders[member_id].rack
+        holder = self.index.holders[member_id]
         if count == 1:
-            chosen = [self._best(member_id, rack)[1]]
+            chosen = [self._best(holder)[1]]
         else:
-            kept = self.plan.kept(member_id)
-            ranked = sorted((self._gain(self._racks.of(unit), rack), unit) for unit in kept)
-            chosen = [unit for _, unit in ranked[-count:]]
+            left = self.plan.left(holder)
+            left = sorted(left, key=lambda unit: self._gain(self._racks.of(unit), holder.rack))
+            chosen = left[-count:]
         for unit in chosen:
             self._promise(self._racks.of(unit))
         return chosen
 
-    def _best(self, member_id: str, rack: str) -> tuple[int, Unit]:
-        """The unit that it brings most to take from a member, and how much."""
+    def _best(self, holder: Holder) -> tuple[int, Unit]:
+        """The last of the units that it brings most to take from a member, and how much."""
         kind_of = self._racks.of
-        gains = self._gains.setdefault(rack, {})
-        best: tuple[int, Unit] | None = None
-        for unit in self.plan.kept(member_id):
+        gains = self._gains.setdefault(holder.rack, {})
+        best_gain = -2
+        for unit in self.plan.left(holder):
             kind = kind_of(unit)
             gain = gains.get(kind)
             if gain is None:
-                gain = gains[kind] = self._gain(kind, rack)
-            if best is None or gain > best[0] or (gain == best[0] and unit > best[1]):
-                best = gain, unit
-        assert best is not None, "a member without units cannot give any"
-        return best
+                gain = gains[kind] = self._gain(kind, holder.rack)
+            if gain >= best_gain:
+                best_gain, best = gain, unit
+        return best_gain, best
 
     def _promise(self, kind: Kind) -> None:
         """One more unit is on its way to a rack of its own, the one that wants most."""
@@ -90,31 +89,26 @@ class RackLeveling(Leveling):
     def _take_one_each(self, by_rack: list[tuple[str, SortedKeys]], count: int) -> None:
         # Some of each rack, by turns, until enough were looked at.
         looks = count + max(LOOKS_MORE, count // 2)
-        turns = [((rack, key) for key in reversed(keys)) for rack, keys in by_rack]
         candidates = []
-        for order, (rack, key) in enumerate(islice(_by_turns(turns), looks)):
-            member_id = self.index.member_ids[key]
-            gain, unit = self._best(member_id, rack)
-            candidates.append((-gain, order, member_id, rack, unit))
+        for order, key in enumerate(islice(_by_turns(keys for _, keys in by_rack), looks)):
+            holder = self.index.holders[self.index.member_ids[key]]
+            gain, unit = self._best(holder)
+            candidates.append((-gain, order, holder, unit))
+        # The order is different for each, so that holders are not compared.
         candidates.sort()
-        for negative_gain, _, member_id, rack, unit in candidates[:count]:
-            kind = self._racks.of(unit)
-            if self._gain(kind, rack) != -negative_gain:
+        for negative_gain, _, holder, unit in candidates[:count]:
+            if self._gain(self._racks.of(unit), holder.rack) != -negative_gain:
                 # Meanwhile the rack that wanted it has enough.
-                unit = self._best(member_id, rack)[1]
-                kind = self._racks.of(unit)
-            self._promise(kind)
-            self.plan.take(member_id, (unit,))
+                unit = self._best(holder)[1]
+            self._promise(self._racks.of(unit))
+            self.plan.take(holder.member_id, (unit,))
             self.pool.add_units((unit,))
 
     # Giving ---------------------------------------------------------------------------------------
 
     def _hand_out(self, extras: int) -> None:
         by_kind = self._racks.by_kind(self.pool.segments())
-        supply = {
-            kind: sum(len(partitions) for _, partitions in segments)
-            for kind, segments in by_kind.items()
-        }
+        supply = {kind: sum(map(len, segments)) for kind, segments in by_kind.items()}
         stacks = {kind: Stack(segments) for kind, segments in by_kind.items()}
         for rack, allotment in allot(supply, self._places(extras), extras).items():
             strip = Strip(
@@ -142,12 +136,12 @@ class RackLeveling(Leveling):
         }
 
 
-def _by_turns(sources: Iterable[Iterator[tuple[str, str]]]) -> Iterator[tuple[str, str]]:
-    """One of each source, again and again, as long as there are any."""
-    waiting = deque(sources)
+def _by_turns(sources: Iterable[SortedKeys]) -> Iterator[str]:
+    """The last key of each source, then the last but one, as long as there are any."""
+    waiting = deque(map(reversed, sources))
     while waiting:
         source = waiting.popleft()
-        item = next(source, None)
-        if item is not None:
-            yield item
+        key = next(source, None)
+        if key is not None:
+            yield key
             waiting.append(source)

@@ -37,18 +37,16 @@ class RackView:
     def by_kind(self, segments: Iterable[Segment]) -> dict[Kind, list[Segment]]:
         """Units sorted into kinds; kinds and their units are in order."""
         found: dict[Kind, list[Segment]] = {}
-        for topic_id, partitions in segments:
-            topic = self._index.topics[topic_id]
-            by_racks: Mapping[frozenset[str], list[int]]
-            if len(partitions) == topic.image.partitions:
+        for segment in segments:
+            topic = self._index.topics[segment.topic_id]
+            if len(segment) == topic.image.partitions:
                 by_racks = topic.by_racks
             else:
-                mine: dict[frozenset[str], list[int]] = {}
-                for partition in partitions:
-                    mine.setdefault(topic.racks_of(partition), []).append(partition)
-                by_racks = mine
-            for racks, some in by_racks.items():
-                found.setdefault(self._kind(racks), []).append((topic_id, some))
+                by_racks = {}
+                for place, partition in enumerate(segment.partitions):
+                    by_racks.setdefault(topic.racks_of(partition), []).append(place)
+            for racks, places in by_racks.items():
+                found.setdefault(self._kind(racks), []).append(segment.pick(places))
         return {kind: found[kind] for kind in sorted(found, key=sorted)}
 
     def _kind(self, racks: frozenset[str]) -> Kind:

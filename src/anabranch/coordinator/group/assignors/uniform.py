@@ -11,7 +11,7 @@ from heapq import heapify, heapreplace
 from anabranch.coordinator.group.assignors.crews import Buckets, Crew, Holder
 from anabranch.coordinator.group.assignors.index import Target, TargetIndex
 from anabranch.coordinator.group.assignors.level import Leveling
-from anabranch.coordinator.group.assignors.plan import Plan, Pool, Stack
+from anabranch.coordinator.group.assignors.plan import Plan, Pool, Segment, Stack
 from anabranch.coordinator.group.assignors.rack_level import RackLeveling
 from anabranch.coordinator.group.assignors.racks import RackView, rack_view
 from anabranch.coordinator.group.assignors.shares import share_out
@@ -68,7 +68,10 @@ def _assign_crews(
     for crew, change in zip(crews, changes, strict=True):
         fewer = {topic_id: -count for topic_id, count in change.items() if count < 0}
         buckets.append(_give_away(plan, index, crew, fewer, spare) if fewer else crew.buckets)
-    stacks: dict[bytes, Stack] = {}
+    by_topic: dict[bytes, list[Segment]] = {}
+    for segment in spare.segments():
+        by_topic.setdefault(segment.topic_id, []).append(segment)
+    stacks = {topic_id: Stack(segments) for topic_id, segments in by_topic.items()}
     for crew, left, change in zip(crews, buckets, changes, strict=True):
         pool = Pool(index)
         load = crew.load
@@ -76,11 +79,8 @@ def _assign_crews(
             if change[topic_id] < 0:
                 load += change[topic_id]
                 continue
-            stack = stacks.get(topic_id)
-            if stack is None:
-                stack = stacks[topic_id] = Stack([spare.of_topic(topic_id)])
-            for _, partitions in stack.take(change[topic_id]):
-                pool.add_partitions(topic_id, partitions)
+            for segment in stacks[topic_id].take(change[topic_id]):
+                pool.add(segment)
         _level(plan, index, crew, left, load, pool, racks)
 
 
