@@ -41,6 +41,7 @@ _NEXT_STEPS: Final = {
     "NON_EMPTY_GROUP": "stop the members, see `anabranch groups describe GROUP --members`",
     "GROUP_SUBSCRIBED_TO_TOPIC": "stop the members that are subscribed to it",
     "COORDINATOR_NOT_AVAILABLE": "try again, the broker may be starting",
+    "NOT_COORDINATOR": "try again, the broker may be starting",
     "COORDINATOR_LOAD_IN_PROGRESS": "try again, the broker may be starting",
     "_TIMED_OUT": "raise --timeout, or look at the broker's log",
     "_MSG_TIMED_OUT": "raise --timeout, or look at the broker's log",
