@@ -348,7 +348,9 @@ class Story:
             self.join(client, **changes)
         while self.parked:
             self.wait(DELAY_MS)
-        return [answer.member_id for answer in list(self.answers.values())[first:]]
+        answered = {answer.member_id for answer in list(self.answers.values())[first:]}
+        assert self.group is not None
+        return [member_id for member_id in self.group.members if member_id in answered]
 
     def stable(self, *clients: str, **changes: Any) -> list[str]:
         """A Stable group with these members, each with its client's name in capitals; their ids."""

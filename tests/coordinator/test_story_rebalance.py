@@ -23,6 +23,9 @@ from story import (
 )
 
 from anabranch.coordinator.group import commands as c
+from anabranch.coordinator.group.draft import join_timer
+from anabranch.coordinator.group.settings import GroupSettings
+from anabranch.coordinator.group.shard import GroupShard
 from anabranch.model.errors import ErrorCode
 
 REBALANCING = c.HeartbeatAnswer(error=ErrorCode.REBALANCE_IN_PROGRESS)
@@ -325,3 +328,34 @@ def test_kafka_connect_is_a_group_like_any_other():
         timers={"sync": None, w: SESSION_MS},
         group="Stable 1 sessioned *w-1=\ufffd\ufffd",
     )
+
+
+def test_the_leader_hears_last():
+    """The leader is answered after the others, so that they wait for its assignment together."""
+    shard, waiters = GroupShard(GroupSettings(initial_rebalance_delay_ms=1000)), {}
+    for waiter, name in enumerate("abc", 1):
+        command = c.JoinGroup(
+            group_id="g",
+            member_id="",
+            group_instance_id=None,
+            client_id=name,
+            client_host="",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=RANGE,
+            requires_known_member_id=False,
+            can_skip_assignment=True,
+            waiter=waiter,
+            unique=name,
+        )
+        for record in shard.decide(command, 0).records:
+            shard.replay(record)
+        waiters[waiter] = name
+    leader_waiter = 1
+    result = shard.decide(c.TimerFired(key=join_timer("g")), 1000)
+    for record in result.records:
+        shard.replay(record)
+    result = shard.decide(c.TimerFired(key=join_timer("g")), 2000)
+    assert [wake.waiter for wake in result.wakes][-1] == leader_waiter
+    assert len(result.wakes[-1].response.members) == len(waiters) == len(result.wakes)

@@ -44,7 +44,7 @@ def handle(
         requires_known_member_id=context.version >= _FIRST_WITH_KNOWN_MEMBER_ID,
         can_skip_assignment=context.version >= _FIRST_WITH_SKIP_ASSIGNMENT,
         waiter=waiter,
-        unique=broker.groups.new_unique(),
+        unique="" if request.member_id else broker.groups.new_unique(),
     )
 
     def respond(outcome: JoinAnswer | KafkaError) -> JoinGroupResponse:

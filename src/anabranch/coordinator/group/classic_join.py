@@ -40,7 +40,7 @@ def join_group(
     )
     if not _has_room(draft.group, command, settings.max_size):
         return _turn_away(draft, command)
-    if not draft.group.supports(command.protocol_type, command.protocols):
+    if not draft.group.supports(command.member_id, command.protocol_type, command.protocols):
         return _refused(draft, command, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if group is None:
         draft.write()  # so that the group is known, empty, even if nobody ever gets that far
@@ -66,6 +66,8 @@ def _check_request(
 
 def _has_room(group: ClassicGroup, command: JoinGroup, max_size: int) -> bool:
     """Whether one more fits; while members rejoin, the first to come are the ones that stay."""
+    if len(group.members) < max_size:
+        return True  # so that nobody is counted at every join of every member
     member = group.members.get(command.member_id)
     if member is None and command.group_instance_id is not None:
         # A static member that comes back takes no more room than it had (in Kafka a full group

@@ -130,10 +130,16 @@ def _begin_generation(draft: Draft) -> None:
 
 def _answer_joins(draft: Draft) -> None:
     members = {}
+    leader = draft.group.members[draft.group.leader_id or ""]
     for member in draft.group.members.values():
-        draft.wake(member.join_waiter, join_answer(draft, member))
+        if member is not leader:
+            draft.wake(member.join_waiter, join_answer(draft, member))
         draft.restart_session(member)
         members[member.member_id] = member.with_(join_waiter=None, is_new=False)
+    # Last, so that the others ask for their assignment before it is there, and get it together:
+    # in a cooperative group the first to give something up begins the next rebalance, and whoever
+    # has not heard by then what to give up has to be told in yet another one.
+    draft.wake(leader.join_waiter, join_answer(draft, leader))
     draft.change(members=members)
 
 

@@ -66,6 +66,10 @@ class ClassicMember:
         """Whether a request of it is parked: it cannot send heartbeats meanwhile."""
         return self.join_waiter is not None or self.sync_waiter is not None
 
+    @property
+    def protocol_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.protocols)
+
     def metadata(self, protocol: str | None) -> bytes:
         """The member's metadata for a protocol; nothing when it does not support it."""
         for name, metadata in self.protocols:
@@ -131,7 +135,7 @@ class ClassicGroup:
                 shared = [name for name in shared if name in names]
         return shared
 
-    def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
+    def supports(self, member_id: str, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
         """Whether a member with these protocols could take part.
 
         Its own former protocols count among those of the others, so somebody who is alone cannot
@@ -141,6 +145,11 @@ class ClassicGroup:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
             return False
+        former = self.members.get(member_id)
+        if former is not None and former.protocol_names == tuple(name for name, _ in protocols):
+            # It was fit before, and comes again with the same: nearly every join of a rebalance.
+            # Looking at all the others each time would cost the square of the group's size.
+            return True
         shared = set(self.common_protocols())
         return any(name in shared for name, _ in protocols)
 
