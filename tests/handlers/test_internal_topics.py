@@ -6,6 +6,12 @@ from handler_calls import make_batch
 
 from anabranch.broker.topics import Topic
 from anabranch.model.errors import ErrorCode
+from anabranch.wire.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+)
 from anabranch.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -132,6 +138,39 @@ def test_nobody_deletes_its_records(node: GroupNode) -> None:
     answer = node.call(DeleteRecordsRequest(topics=[asked], timeout_ms=1000))
     assert answer.topics[0].partitions[0].error_code == REFUSED
     assert journal(node).partitions[0].log.log_start_offset == 0
+
+
+def alter(node: GroupNode, **configs: str) -> AlterConfigsResourceResponse:
+    """Replace the topic's settings, as AlterConfigs does: what is not named is gone."""
+    resource = AlterConfigsResource(
+        resource_type=2,
+        resource_name=JOURNAL,
+        configs=[
+            AlterableConfig(name=name.replace("_", "."), value=value)
+            for name, value in configs.items()
+        ],
+    )
+    response: AlterConfigsResourceResponse
+    (response,) = node.call(AlterConfigsRequest(resources=[resource])).responses
+    return response
+
+
+def test_it_stays_compacted(node: GroupNode) -> None:
+    """Retention would take groups away, also when somebody only forgot to repeat the policy."""
+    before = dict(journal(node).configs)
+    for configs in (
+        {"cleanup_policy": "delete"},
+        {"cleanup_policy": "compact,delete"},
+        {"segment_bytes": "5000000"},
+        {},
+    ):
+        answer = alter(node, **configs)
+        assert answer.error_code == ErrorCode.INVALID_CONFIG
+        assert "cleanup.policy=compact" in answer.error_message
+    assert journal(node).configs == before
+    answer = alter(node, cleanup_policy="compact", flush_on_acks_all="true")
+    assert answer.error_code == ErrorCode.NONE
+    assert journal(node).partitions[0].syncs_acks_all
 
 
 def test_everybody_may_read_it(node: GroupNode) -> None:

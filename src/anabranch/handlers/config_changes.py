@@ -67,6 +67,12 @@ def _alter_topic(broker: Broker, one: ResourceChange, validate_only: bool) -> No
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{one.resource_name}'."
         )
+    if topic.is_internal and configs.get("cleanup.policy", "").strip() != "compact":
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{topic.name} must have cleanup.policy=compact: the broker keeps its groups there, "
+            "and anything else would lose some. Set it together with the other configs.",
+        )
     if not validate_only and configs != topic.configs:
         broker.topics.set_configs(topic, configs)
 
