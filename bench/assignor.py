@@ -1,6 +1,6 @@
 """What the server-side assignors cost: a whole assignment, one join, one leave, many joins.
 
-    .venv/bin/python bench/assignor.py            # about three minutes
+    .venv/bin/python bench/assignor.py            # about five minutes
     .venv/bin/python bench/assignor.py --quick    # the smallest size only
 
 No broker runs: this is the assignor and its index. All figures are CPU time of the process, so
@@ -241,7 +241,7 @@ class Bench:
 
 HEADER = (
     f"{'CPU, best of all runs':42}{'first':>9}{'+ sets':>9}{'+ replay':>9}{'again':>9}"
-    f"{'join':>9}{'p50':>7}{'p99':>7}{'leave':>9}{'p50':>7}{'p99':>7}{'replay':>9}"
+    f"{'join':>9}{'p50':>9}{'p99':>9}{'leave':>9}{'p50':>9}{'p99':>9}{'replay':>9}"
     f"   {'Kafka first':>18}{'Kafka join':>18}"
 )
 
@@ -252,7 +252,9 @@ def percentile(values: list[float], percent: float) -> float:
 
 
 def show_time(us: float) -> str:
-    return f"{us:.0f} us" if us < 1_000 else f"{us / 1_000:.3g} ms"
+    if us < 1_000:
+        return f"{us:.0f} us"
+    return f"{us / 1_000:.3g} ms" if us < 999_500 else f"{us / 1e6:.3g} s"
 
 
 def row(figures: Figures) -> str:
@@ -272,7 +274,7 @@ def row(figures: Figures) -> str:
     ]
     for times in (figures.join, figures.leave):
         cells.append(f"{show_time(min(times)):>9}")
-        cells.extend(f"{percentile(times, percent):7.0f}" for percent in (50, 99))
+        cells.extend(f"{show_time(percentile(times, percent)):>9}" for percent in (50, 99))
     cells.append(f"{show_time(min(figures.join_replay)):>9}")
     cells.append(f"   {published[0]:>18}{published[1]:>18}")
     return "".join(cells)
@@ -305,10 +307,10 @@ def main() -> int:
     for case in cases:
         # Each answer of `range` may be the size of the group; a few are enough.
         count = changes if case.assignor == "uniform" else 20
-        figures = Bench(case).run(rounds=5, changes=count)
+        figures = Bench(case).run(rounds=15, changes=count)
         print(row(figures), flush=True)
         results.append(summary(figures))
-    print("\np50 and p99 in microseconds. Kafka: published by its authors, other machines.")
+    print("\nKafka: published by its authors, other machines (* with 1000 topics).")
     for figures in results:
         if figures["near_percent"] is not None:
             print(

@@ -32,4 +32,4 @@ class Unit(NamedTuple):
 
 def whole_partitions(topic_id: bytes, partitions: Iterable[int]) -> Iterator[Unit]:
     """Units of whole partitions, made without a Python frame for each."""
-    return map(Unit._make, zip(repeat(topic_id), partitions, repeat(ALL_SLOTS)))
+    return map(tuple.__new__, repeat(Unit), zip(repeat(topic_id), partitions, repeat(ALL_SLOTS)))

@@ -77,16 +77,14 @@ class Leveling:
     def _hand_out(self, extras: int) -> None:
         """Fill everybody up to the quota, and `extras` members one above it."""
         strip = Strip(self.pool.segments())
-        start = 0
+        start = first = self.plan.add_strip(strip)
         for load in sorted(self.buckets.by_load):
             for _, keys in self.buckets.racks_at(load):
-                start, lucky = self._fill(keys, load, extras, strip, start)
+                start, lucky = self._fill(keys, load, extras, start)
                 extras -= lucky
-        assert start == len(strip), "some units were left over"
+        assert start - first == len(strip), "some units were left over"
 
-    def _fill(
-        self, keys: SortedKeys, load: int, extras: int, strip: Strip, start: int
-    ) -> tuple[int, int]:
+    def _fill(self, keys: SortedKeys, load: int, extras: int, start: int) -> tuple[int, int]:
         """Fill members with equally many units; where the strip goes on, and the extras used."""
         need = self.quota - load
         if need < 0 or (need == 0 and extras == 0):
@@ -96,7 +94,7 @@ class Leveling:
         chosen = islice(keys, lucky) if need == 0 else keys
         member_ids = list(map(self.index.member_ids.__getitem__, chosen))
         if lucky:
-            start = self.plan.give(member_ids[:lucky], need + 1, strip, start)
+            start = self.plan.give(member_ids[:lucky], need + 1, start, has_units=load > 0)
         if need and lucky < len(member_ids):
-            start = self.plan.give(member_ids[lucky:], need, strip, start)
+            start = self.plan.give(member_ids[lucky:], need, start, has_units=load > 0)
         return start, lucky

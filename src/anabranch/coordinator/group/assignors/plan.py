@@ -7,7 +7,7 @@ units comes into being when somebody asks for it, one at a time.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain
 
 from anabranch.coordinator.group.assignors.crews import Holder
 from anabranch.coordinator.group.assignors.index import NO_TARGET, Target, TargetIndex
@@ -139,58 +139,61 @@ class Stack:
         return taken
 
 
-EMPTY = Strip(())
-# What a member keeps, and the piece of a strip that comes to it.
-_Entry = tuple[Target, Strip, int, int]
-
-
 class Plan(Mapping[str, Target]):
-    """The targets that change, by member id; those who give come before those who get."""
+    """The targets that change, by member id; those who give come before those who get.
 
-    __slots__ = ("_entries", "_index")
+    A target is made anew each time it is asked for.
+    """
+
+    __slots__ = ("_ends", "_index", "_kept", "_offsets", "_starts", "_strips")
 
     def __init__(self, index: TargetIndex) -> None:
-        self._entries: dict[str, _Entry] = {}
         self._index: TargetIndex | None = index
+        # What is left to members who give, and to those of the others who have anything.
+        self._kept: dict[str, Target] = {}
+        # Pieces for members, as places on all strips one after the other: numbers in place of
+        # an object for each keep the garbage collector out of it.
+        self._starts: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
+        self._strips: list[Strip] = []
+        self._offsets: list[int] = [0]
         for by_unit in index.astray.values():
             for strays in by_unit.values():
                 for holder in strays.values():
-                    if holder.member_id not in self._entries:
-                        kept = index.owned(holder.member_id)
-                        self._entries[holder.member_id] = (kept, EMPTY, 0, 0)
+                    self._kept[holder.member_id] = index.owned(holder.member_id)
 
     # Writing --------------------------------------------------------------------------------------
 
     def kept(self, member_id: str) -> Target:
         """What a member has left so far."""
         assert self._index is not None, "the plan is finished"
-        entry = self._entries.get(member_id)
-        return entry[0] if entry else self._index.targets.get(member_id, NO_TARGET)
+        kept = self._kept.get(member_id)
+        return self._index.targets.get(member_id, NO_TARGET) if kept is None else kept
 
     def left(self, holder: Holder) -> Sequence[Unit]:
         """The same in order."""
-        if holder.member_id not in self._entries:
-            return holder.units
-        kept = self._entries[holder.member_id][0]
-        return [unit for unit in holder.units if unit in kept]
+        kept = self._kept.get(holder.member_id)
+        return holder.units if kept is None else [unit for unit in holder.units if unit in kept]
 
     def take(self, member_id: str, units: Iterable[Unit]) -> None:
         """A member gives units up."""
-        self._entries[member_id] = (self.kept(member_id).difference(units), EMPTY, 0, 0)
+        self._kept[member_id] = self.kept(member_id).difference(units)
 
-    def give(self, member_ids: Sequence[str], count: int, strip: Strip, start: int) -> int:
-        """Each member gets so many units from a strip, one after the other; where they ended."""
-        kept = map(self.kept, member_ids) if self._entries else self._all_kept(member_ids)
+    def add_strip(self, strip: Strip) -> int:
+        """A strip to give from; the place of its first unit."""
+        self._strips.append(strip)
+        self._offsets.append(self._offsets[-1] + len(strip))
+        return self._offsets[-2]
+
+    def give(self, member_ids: Sequence[str], count: int, start: int, has_units: bool) -> int:
+        """Each member gets so many units from a place on, one after the other; where they end."""
         end = start + count * len(member_ids)
-        starts = range(start, end, count)
+        self._starts.update(zip(member_ids, range(start, end, count), strict=True))
         ends = range(start + count, end + count, count)
-        entries = zip(kept, repeat(strip), starts, ends, strict=False)
-        self._entries.update(zip(member_ids, entries, strict=True))
+        self._ends.update(zip(member_ids, ends, strict=True))
+        if has_units:
+            self._kept.update(zip(member_ids, list(map(self.kept, member_ids)), strict=True))
         return end
-
-    def _all_kept(self, member_ids: Sequence[str]) -> Iterable[Target]:
-        assert self._index is not None, "the plan is finished"
-        return map(self._index.targets.get, member_ids, repeat(NO_TARGET))
 
     def finished(self) -> "Plan":
         """From now on the plan stands on its own: the index may change."""
@@ -200,14 +203,20 @@ class Plan(Mapping[str, Target]):
     # Reading --------------------------------------------------------------------------------------
 
     def __getitem__(self, member_id: str) -> Target:
-        kept, strip, start, end = self._entries[member_id]
-        if start == end:
-            return kept
-        got = strip.units(start, end)
+        start = self._starts.get(member_id)
+        if start is None:
+            return self._kept[member_id]
+        at = bisect_right(self._offsets, start) - 1
+        offset = self._offsets[at]
+        got = self._strips[at].units(start - offset, self._ends[member_id] - offset)
+        kept = self._kept.get(member_id)
         return kept.union(got) if kept else frozenset(got)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        yield from self._kept
+        for member_id in self._starts:
+            if member_id not in self._kept:
+                yield member_id
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._kept.keys() | self._starts.keys())

@@ -14,6 +14,8 @@ from anabranch.model.units import Unit
 # How many members, beside those who are needed, are looked at before one unit each is taken from
 # some of them. Looking at all would cost the size of the group.
 LOOKS_MORE = 8
+# How many units of such a member are looked at.
+UNITS_MAX = 16
 
 
 class RackLeveling(Leveling):
@@ -67,7 +69,7 @@ class RackLeveling(Leveling):
         kind_of = self._racks.of
         gains = self._gains.setdefault(holder.rack, {})
         best_gain = -2
-        for unit in self.plan.left(holder):
+        for unit in self.plan.left(holder)[-UNITS_MAX:]:
             kind = kind_of(unit)
             gain = gains.get(kind)
             if gain is None:
@@ -116,13 +118,14 @@ class RackLeveling(Leveling):
                 for kind, count in allotment.units.items()
                 for segment in stacks[kind].take(count)
             )
-            start, extras = 0, allotment.extras
+            start = first = self.plan.add_strip(strip)
+            extras = allotment.extras
             for load in sorted(self.buckets.by_load):
                 keys = self.buckets.by_load[load].get(rack)
                 if keys is not None:
-                    start, lucky = self._fill(keys, load, extras, strip, start)
+                    start, lucky = self._fill(keys, load, extras, start)
                     extras -= lucky
-            assert start == len(strip), "some units were left over"
+            assert start - first == len(strip), "some units were left over"
 
     def _places(self, extras: int) -> dict[str, Places]:
         room: dict[str, int] = {}
