@@ -18,7 +18,7 @@ from anabranch.broker.partition import Partition
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.classic_state import ClassicState
 from anabranch.coordinator.runtime.result import Result, TimerChange, Wake
-from anabranch.model.errors import ErrorCode
+from anabranch.model.errors import ErrorCode, KafkaError
 
 NONE = ErrorCode.NONE
 NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
@@ -446,6 +446,17 @@ def test_a_log_that_failed_is_refused_until_the_next_start(
     assert again.state() == (ClassicState.STABLE, 1, ids)
     with pytest.raises(Exception, match="__consumer_offsets-0 failed"):
         groups.close()
+
+
+def test_refusals_do_not_pile_up(groups: Groups) -> None:
+    """A shard that is refused for days keeps nothing of all the requests that it refused."""
+    groups.commit(1)
+    groups.broker.groups.stop()
+    groups.commit(1)
+    with pytest.raises(KafkaError):
+        groups.broker.groups.offsets(GROUP)
+    assert groups.driver.refusal is not None
+    assert groups.driver.refusal.__traceback__ is None
 
 
 # Records that have to be on disk ----------------------------------------------------------------

@@ -111,8 +111,7 @@ class GroupCoordinator:
         if not self._drivers:
             return None
         driver = self._drivers[partition_for(group_id, len(self._drivers))]
-        if driver.refusal is not None:
-            raise driver.refusal
+        driver.check_serving()
         return driver.shard
 
     def group(self, group_id: str) -> ClassicGroup | None:

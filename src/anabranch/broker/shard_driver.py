@@ -118,6 +118,12 @@ class ShardDriver:
             next_step="repair the disk or restore the folder, and start the broker again",
         )
 
+    def check_serving(self) -> None:
+        """NOT_COORDINATOR while the shard serves nothing."""
+        if self.refusal is not None:
+            # A new one each time: what is raised again and again gathers all its tracebacks.
+            raise KafkaError(self.refusal.code, self.refusal.message)
+
     # Commands -------------------------------------------------------------------------------------
 
     def submit(self, command: Command, waiter: WaiterId | None = None) -> Any:
@@ -126,8 +132,7 @@ class ShardDriver:
         It comes later when the request is parked, and when the journal has to be on disk first
         (`flush.on.acks.all`, `flush.messages`). KafkaError when the journal cannot be written.
         """
-        if self.refusal is not None:
-            raise self.refusal
+        self.check_serving()
         now_ms = self._now_ms()
         result = self.shard.decide(command, now_ms)
         response = result.response
@@ -140,8 +145,7 @@ class ShardDriver:
 
     def do(self, command: Command) -> int:
         """Carry out a command that nobody waits for; how many records it took."""
-        if self.refusal is not None:
-            raise self.refusal
+        self.check_serving()
         now_ms = self._now_ms()
         result = self.shard.decide(command, now_ms)
         self._apply(result, now_ms)
