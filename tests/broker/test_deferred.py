@@ -85,3 +85,14 @@ def test_completed_is_not_cancelled() -> None:
     deferred.complete("value")
     deferred.cancel()
     assert freed == []
+
+
+def test_a_conversion_that_breaks_is_a_failure() -> None:
+    """Whoever waits for the converted value hears of it; whoever completed the first does not."""
+    first: Deferred[int] = Deferred()
+    values: list[int] = []
+    errors: list[Exception] = []
+    first.then(lambda value: 1 // value).deliver_to(values.append, errors.append)
+    first.complete(0)
+    assert values == []
+    assert [type(error) for error in errors] == [ZeroDivisionError]

@@ -50,5 +50,5 @@ def gather(outcomes: Sequence[T | Deferred[T]], convert: Callable[[list[T]], Any
 
     for number in waiting:
         outcome: Any = outcomes[number]
-        outcome.deliver_to(lambda value, number=number: take(number, value))
+        outcome.deliver_to(lambda value, number=number: take(number, value), response.fail)
     return response
