@@ -225,10 +225,12 @@ def expire_offsets(
     group: ClassicGroup, offsets: Offsets, settings: GroupSettings, now_ms: int
 ) -> tuple[GroupRecord, ...]:
     """What of one group has expired; the group itself when nothing and nobody is left."""
+    # Looked up once for all offsets; only a Stable group's subscriptions are known to be current.
+    topics = group_topics(group) if group.state is ClassicState.STABLE else None
     expired = [
         (topic, partition)
         for (topic, partition), offset in offsets.items()
-        if _is_expired(group, topic, offset, settings, now_ms)
+        if _is_expired(group, topic, topics, offset, settings, now_ms)
     ]
     # Kafka forgets a group also while somebody it gave an id to is about to join.
     is_unused = group.state is ClassicState.EMPTY and not group.pending_members
@@ -240,11 +242,12 @@ def expire_offsets(
 def _is_expired(
     group: ClassicGroup,
     topic: str,
+    topics: frozenset[str] | None,
     offset: CommittedOffset,
     settings: GroupSettings,
     now_ms: int,
 ) -> bool:
-    since_ms = _counts_from(group, topic, offset)
+    since_ms = _counts_from(group, topic, topics, offset)
     if since_ms is None:
         return False
     if offset.expire_timestamp_ms != _NO_TIMESTAMP:
@@ -252,16 +255,19 @@ def _is_expired(
     return now_ms - since_ms >= settings.offsets_retention_ms
 
 
-def _counts_from(group: ClassicGroup, topic: str, offset: CommittedOffset) -> int | None:
-    """When an offset's retention began to run, or None while it is protected (KIP-211)."""
+def _counts_from(
+    group: ClassicGroup, topic: str, topics: frozenset[str] | None, offset: CommittedOffset
+) -> int | None:
+    """When an offset's retention began to run, or None while it is protected (KIP-211).
+
+    `topics` are those that a Stable group is subscribed to, None where that is not known.
+    """
     if group.protocol_type is None:
         return offset.commit_timestamp_ms
     if group.state is ClassicState.EMPTY:
         if group.state_timestamp_ms != _NO_TIMESTAMP:
             return group.state_timestamp_ms
         return offset.commit_timestamp_ms
-    if group.state is ClassicState.STABLE:
-        topics = group_topics(group)
-        if topics is not None and topic not in topics:
-            return offset.commit_timestamp_ms
+    if topics is not None and topic not in topics:
+        return offset.commit_timestamp_ms
     return None
