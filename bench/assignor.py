@@ -177,9 +177,10 @@ class Bench:
     def _first(self, index: TargetIndex, rounds: int) -> None:
         figures = self.figures
         for _ in range(rounds):
-            gc.collect()
             answer = timed(figures.first, lambda: compute_targets(self._assignor, index))
-            targets = timed(figures.first_sets, lambda answer=answer: dict(answer))
+        for _ in range(3):
+            gc.collect()
+            targets = timed(figures.first_sets, lambda: dict(answer))
         timed(
             figures.first_replay,
             lambda: [index.set_target(key, target) for key, target in targets.items()],
@@ -307,7 +308,7 @@ def main() -> int:
     for case in cases:
         # Each answer of `range` may be the size of the group; a few are enough.
         count = changes if case.assignor == "uniform" else 20
-        figures = Bench(case).run(rounds=15, changes=count)
+        figures = Bench(case).run(rounds=30, changes=count)
         print(row(figures), flush=True)
         results.append(summary(figures))
     print("\nKafka: published by its authors, other machines (* with 1000 topics).")

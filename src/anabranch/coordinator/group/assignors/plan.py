@@ -145,16 +145,18 @@ class Plan(Mapping[str, Target]):
     A target is made anew each time it is asked for.
     """
 
-    __slots__ = ("_ends", "_index", "_kept", "_offsets", "_starts", "_strips")
+    __slots__ = ("_blocks", "_counts", "_index", "_kept", "_offsets", "_starts", "_strips")
 
     def __init__(self, index: TargetIndex) -> None:
         self._index: TargetIndex | None = index
         # What is left to members who give, and to those of the others who have anything.
         self._kept: dict[str, Target] = {}
-        # Pieces for members, as places on all strips one after the other: numbers in place of
-        # an object for each keep the garbage collector out of it.
+        # Where the pieces of members begin, as places on all strips one after the other: numbers
+        # in place of an object for each keep the garbage collector out of it.
         self._starts: dict[str, int] = {}
-        self._ends: dict[str, int] = {}
+        # From which place on pieces have which length; both in order of places.
+        self._blocks: list[int] = []
+        self._counts: list[int] = []
         self._strips: list[Strip] = []
         self._offsets: list[int] = [0]
         for by_unit in index.astray.values():
@@ -186,11 +188,14 @@ class Plan(Mapping[str, Target]):
         return self._offsets[-2]
 
     def give(self, member_ids: Sequence[str], count: int, start: int, has_units: bool) -> int:
-        """Each member gets so many units from a place on, one after the other; where they end."""
+        """Each member gets so many units from a place on, one after the other; where they end.
+
+        Places are given away in order.
+        """
         end = start + count * len(member_ids)
+        self._blocks.append(start)
+        self._counts.append(count)
         self._starts.update(zip(member_ids, range(start, end, count), strict=True))
-        ends = range(start + count, end + count, count)
-        self._ends.update(zip(member_ids, ends, strict=True))
         if has_units:
             self._kept.update(zip(member_ids, list(map(self.kept, member_ids)), strict=True))
         return end
@@ -206,9 +211,10 @@ class Plan(Mapping[str, Target]):
         start = self._starts.get(member_id)
         if start is None:
             return self._kept[member_id]
+        end = start + self._counts[bisect_right(self._blocks, start) - 1]
         at = bisect_right(self._offsets, start) - 1
         offset = self._offsets[at]
-        got = self._strips[at].units(start - offset, self._ends[member_id] - offset)
+        got = self._strips[at].units(start - offset, end - offset)
         kept = self._kept.get(member_id)
         return kept.union(got) if kept else frozenset(got)
 
