@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from anabranch.coordinator.group.assignors import shares
 from anabranch.coordinator.group.assignors.api import compute_targets
 from anabranch.coordinator.group.assignors.uniform import UniformAssignor
 from anabranch.model.cluster_image import TopicImage
@@ -201,6 +202,23 @@ def test_different_subscriptions_move_little(members: int, subscriptions: int) -
                 moves += count_moves(owners_of(before), owners_of(group.targets), group.index)
     assert least > 100
     assert moves <= 1.06 * least
+
+
+def test_search_for_balance_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a group too varied to be balanced in time everything is assigned, and later balanced."""
+    source = random.Random(3)
+    names = [f"t{number:02}" for number in range(10)]
+    group = Group(UniformAssignor(), *(topic(name, source.randint(1, 20)) for name in names))
+    for number in range(25):
+        group.index.set_member(member(f"m{number:02}", " ".join(source.sample(names, 2))))
+    monkeypatch.setattr(shares, "WORK_MAX", 0)
+    group.assign()
+    at_once = profile(group.loads().values())
+    monkeypatch.undo()
+    group.assign()
+    balance, _ = cheapest(group.index, {})
+    assert at_once > balance
+    assert profile(group.loads().values()) == balance
 
 
 @given(group=small_groups(is_homogeneous=False), order=st.integers(1, 3))
