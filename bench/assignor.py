@@ -1,6 +1,6 @@
 """What the server-side assignors cost: a whole assignment, one join, one leave, many joins.
 
-    .venv/bin/python bench/assignor.py            # about five minutes
+    .venv/bin/python bench/assignor.py            # two to five minutes
     .venv/bin/python bench/assignor.py --quick    # the smallest size only
 
 No broker runs: this is the assignor and its index. All figures are CPU time of the process, so
