@@ -56,20 +56,18 @@ of power loses what was not fsynced, and with one broker there is no replica to 
 | Choice | Broker crash | OS crash, power loss | Cost |
 |---|---|---|---|
 | none (the default, as in Kafka) | every acknowledged record is kept | records are lost that the \
-system had not yet written | none: 100 µs at the median for a produce request of one record |
+system had not yet written | none: 103-112 µs at the median for a produce request of one record |
 | `flush.ms`, with `log.flush.scheduler.interval.ms` as short | kept | at most the records of \
 that time are lost | one fsync per partition and interval, off the request path |
 | `flush.messages` | kept | at most that many records per partition are lost | one fsync per that \
-many records; at 1, one per request: 350-390 µs at the median |
+many records; at 1, one per request: 404-458 µs at the median |
 | `flush.on.acks.all=true` | kept | every record acknowledged with `acks=all` is kept; `acks=1` \
-as without it | one fsync shared by the requests that wait for it: 480-540 µs at the median, of \
-which up to 500 µs was the polling of that prototype |
+as without it | one fsync shared by the requests that wait for it: 372-427 µs at the median |
 
-The times were measured on one busy machine (2 virtual cores, ext4 on a virtual disk, where an
-append of 16 KB with its fdatasync took 372 µs at the median and 667 µs at the 99th percentile)
-with a prototype of this broker; read them as proportions. With the usual batches of producers the
-rate there was 1.2-2.0 million records of 100 bytes per second both without fsync and with one per
-request, and 0.9-1.4 million with the shared one. On a disk that confirms a flush it has not done,
+The times are from three runs each of `bench/driver.c` (`acks=all`, one record of 100 bytes at a time)
+on one machine: 2 virtual cores, ext4 on a virtual disk. With the usual batches of producers the rate
+there was 3.3-3.8 million records of 100 bytes per second without fsync, 3.2-3.5 million with the
+shared one and 2.8-3.4 million with one per request. On a disk that confirms a flush it has not done,
 none of these helps.
 """
 
