@@ -240,22 +240,3 @@ def test_waiter_that_raises(disk: Disk, make_log: Callable[[str], PartitionLog])
         assert waiters.told == [True, True]
 
     _run(work)
-
-
-def test_quiet_sync(disk: Disk, make_log: Callable[[str], PartitionLog]) -> None:
-    """A sync by the clock moves the recovery point, and one who comes meanwhile waits for more."""
-    log = make_log("quiet")
-
-    async def work(flusher: Flusher) -> None:
-        waiters = Waiters(flusher)
-        _append(log)
-        flusher.sync_quietly(log)
-        flusher.sync_quietly(log)
-        _append(log)
-        waiters.wait_for(log)
-        disk.let_go(2)
-        await waiters.until(1)
-        assert log.recovery_point == 2
-        assert disk.syncs == 2
-
-    _run(work)

@@ -33,12 +33,6 @@ class Flusher:
         if log not in self._running:
             self._begin(log)
 
-    def sync_quietly(self, log: PartitionLog) -> None:
-        """Sync a log whose time has come, with nobody waiting for it."""
-        if log not in self._running:
-            self._waiting.setdefault(log, [])
-            self._begin(log)
-
     def _begin(self, log: PartitionLog) -> None:
         waiters = self._waiting.pop(log)
         try:

@@ -64,11 +64,11 @@ many records; at 1, one per request: 404-458 µs at the median |
 | `flush.on.acks.all=true` | kept | every record acknowledged with `acks=all` is kept; `acks=1` \
 as without it | one fsync shared by the requests that wait for it: 372-427 µs at the median |
 
-The times are from three runs each of `bench/driver.c` (`acks=all`, one record of 100 bytes at a time)
-on one machine: 2 virtual cores, ext4 on a virtual disk. With the usual batches of producers the rate
-there was 3.3-3.8 million records of 100 bytes per second without fsync, 3.2-3.5 million with the
-shared one and 2.8-3.4 million with one per request. On a disk that confirms a flush it has not done,
-none of these helps.
+The times are from three runs each of `bench/driver.c` (`acks=all`, one record of 100 bytes at a
+time) on one machine: 2 virtual cores, ext4 on a virtual disk. With the usual batches of producers
+the rate there was 3.3-3.8 million records of 100 bytes per second without fsync, 3.2-3.5 million
+with the shared one and 2.8-3.4 million with one per request. On a disk that confirms a flush it has
+not done, none of these helps.
 """
 
 _TOPIC_HEAD = """

@@ -37,10 +37,3 @@ def colliding_name(name: str) -> str:
 def format_topic_id(topic_id: bytes) -> str:
     """A topic id as Kafka prints it: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
-
-
-def parse_topic_id(text: str) -> bytes:
-    topic_id = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    if len(topic_id) != 16:
-        raise ValueError(f"not a topic id: {text!r}")
-    return topic_id

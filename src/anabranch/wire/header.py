@@ -10,7 +10,6 @@ import struct
 
 from anabranch.wire.primitives import DecodeError, read_uvarint, skip_tags
 
-_START = struct.Struct(">hhi")
 _START_AND_CLIENT_ID_LENGTH = struct.Struct(">hhih")
 _SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
 _SIZE_CORRELATION_ID_AND_NO_TAGS = struct.Struct(">iix")
