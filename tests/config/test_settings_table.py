@@ -2,10 +2,20 @@
 
 import pytest
 
-from anabranch.config.definitions import ALIASES, BROKER_SETTINGS, TOPIC_SETTINGS, nearest_name
+from anabranch.config.definitions import (
+    ALIASES,
+    BROKER_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    nearest_name,
+)
 from anabranch.config.setting import ConfigType, InvalidValueError, Setting, parse, render
 
-EVERY_SETTING = [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()]
+EVERY_SETTING = [
+    *BROKER_SETTINGS.values(),
+    *TOPIC_SETTINGS.values(),
+    *GROUP_SETTINGS.values(),
+]
 
 
 @pytest.mark.parametrize("setting", EVERY_SETTING, ids=lambda s: f"{s.scope.value}:{s.name}")
@@ -25,9 +35,11 @@ def test_a_setting_has_a_sentence(setting: Setting) -> None:
     assert setting.documentation[0].isupper()
 
 
-@pytest.mark.parametrize("topic", TOPIC_SETTINGS.values(), ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "topic", [*TOPIC_SETTINGS.values(), *GROUP_SETTINGS.values()], ids=lambda s: s.name
+)
 def test_a_topic_default_is_the_broker_default(topic: Setting) -> None:
-    """A topic setting and the broker settings behind it agree on type and default."""
+    """A setting of a topic or group and those of the broker behind it agree on type and default."""
     for synonym in topic.synonyms:
         broker = BROKER_SETTINGS[synonym.name]
         if synonym.factor == 1:
@@ -44,13 +56,17 @@ def test_a_topic_default_is_the_broker_default(topic: Setting) -> None:
 def test_names_are_unique() -> None:
     """No line of the table is lost to another line of the same name."""
     from anabranch.config.broker_settings import BROKER_SETTING_LINES
+    from anabranch.config.consumer_group_settings import (
+        CONSUMER_GROUP_SETTING_LINES,
+        GROUP_RESOURCE_SETTING_LINES,
+    )
     from anabranch.config.group_settings import GROUP_SETTING_LINES
     from anabranch.config.log_settings import LOG_SETTING_LINES
     from anabranch.config.topic_settings import TOPIC_SETTING_LINES
 
-    assert len(BROKER_SETTINGS) == len(BROKER_SETTING_LINES) + len(LOG_SETTING_LINES) + len(
-        GROUP_SETTING_LINES
-    )
+    lines = (BROKER_SETTING_LINES, LOG_SETTING_LINES, GROUP_SETTING_LINES)
+    assert len(BROKER_SETTINGS) == sum(map(len, (*lines, CONSUMER_GROUP_SETTING_LINES)))
+    assert len(GROUP_SETTINGS) == len(GROUP_RESOURCE_SETTING_LINES)
     assert len(TOPIC_SETTINGS) == len(TOPIC_SETTING_LINES)
     assert not ALIASES.keys() & BROKER_SETTINGS.keys()
 
@@ -71,11 +87,23 @@ KAFKA_DEFAULTS = {
     "compression.lz4.level": 9,
     "compression.zstd.level": 3,
     "compression.gzip.level": -1,
+    "group.consumer.session.timeout.ms": 45000,
+    "group.consumer.min.session.timeout.ms": 45000,
+    "group.consumer.max.session.timeout.ms": 60000,
+    "group.consumer.heartbeat.interval.ms": 5000,
+    "group.consumer.min.heartbeat.interval.ms": 5000,
+    "group.consumer.max.heartbeat.interval.ms": 15000,
+    "group.consumer.max.size": 2147483647,
+    "group.consumer.assignors": ("uniform", "range"),
+    "group.consumer.migration.policy": "bidirectional",
+    "group.consumer.min.assignment.interval.ms": 0,
+    "group.consumer.max.assignment.interval.ms": 15000,
+    "group.consumer.regex.refresh.interval.ms": 600000,
 }
 
 
 @pytest.mark.parametrize(("name", "default"), KAFKA_DEFAULTS.items())
-def test_defaults_are_kafkas(name: str, default: int) -> None:
+def test_defaults_are_kafkas(name: str, default: object) -> None:
     """Settings that clients depend on have the defaults of Apache Kafka 4."""
     assert BROKER_SETTINGS[name].default == default
 

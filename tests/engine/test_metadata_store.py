@@ -76,6 +76,29 @@ def test_broker_configs(store: MetadataStore, tmp_path: Path) -> None:
     after.close()
 
 
+def test_group_configs(store: MetadataStore, tmp_path: Path) -> None:
+    """What groups set is kept per group, replaced as a whole, and gone when nothing is left."""
+    store.set_group_configs("g", {"consumer.session.timeout.ms": "1", "x": "2"})
+    store.set_group_configs("other", {"x": "3"})
+    store.set_group_configs("g", {"x": "4"})
+    store.set_group_configs("other", {})
+    after = _reopened(store, tmp_path)
+    assert after.group_configs() == {"g": {"x": "4"}}
+    after.close()
+
+
+def test_a_store_of_an_older_broker(tmp_path: Path) -> None:
+    """A table that came later is added to a store that does not have it, and nothing is lost."""
+    old = MetadataStore(tmp_path)
+    old.create_topics([StoredTopic("a", ID, 1, {})])
+    old._db.execute("DROP TABLE group_configs")
+    old.close()
+    store = MetadataStore(tmp_path)
+    assert store.group_configs() == {}
+    assert store.topics() == [StoredTopic("a", ID, 1, {})]
+    store.close()
+
+
 def test_starts_are_counted(store: MetadataStore) -> None:
     """Starts are numbered from 0."""
     assert [store.count_start() for _ in range(3)] == [0, 1, 2]

@@ -22,7 +22,8 @@ from anabranch.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResource,
 )
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 Outcome = tuple[int, str | None]
 
 
@@ -206,6 +207,69 @@ def test_validate_only_changes_nothing(node: Node) -> None:
             "Unexpected broker id, expected 1 or empty string, but received 5",
         ),
         (
+            BROKER,
+            "1",
+            (OPERATION_SET, "group.consumer.assignment.interval.ms", "15001"),
+            ErrorCode.INVALID_REQUEST,
+            (
+                "group.consumer.assignment.interval.ms must be in the range 0 to 15000 inclusive. "
+                "group.consumer.min.assignment.interval.ms and "
+                "group.consumer.max.assignment.interval.ms of the broker set it."
+            ),
+        ),
+        (
+            GROUP,
+            "",
+            (OPERATION_SET, SESSION, "45000"),
+            ErrorCode.INVALID_REQUEST,
+            "Default group resources are not allowed.",
+        ),
+        (
+            GROUP,
+            "g",
+            (OPERATION_SET, "consumer.session.timeout", "45000"),
+            ErrorCode.INVALID_CONFIG,
+            (
+                "Unknown group config name: consumer.session.timeout. "
+                "Did you mean consumer.session.timeout.ms?"
+            ),
+        ),
+        (
+            GROUP,
+            "g",
+            (OPERATION_SET, SESSION, "long"),
+            ErrorCode.INVALID_CONFIG,
+            f"Invalid value long for configuration {SESSION}: Not a number of type INT",
+        ),
+        (
+            GROUP,
+            "g",
+            (OPERATION_SET, SESSION, "44999"),
+            ErrorCode.INVALID_CONFIG,
+            (
+                f"{SESSION} must be in the range 45000 to 60000 inclusive. "
+                "group.consumer.min.session.timeout.ms and group.consumer.max.session.timeout.ms "
+                "of the broker set it."
+            ),
+        ),
+        (
+            GROUP,
+            "g",
+            (OPERATION_SET, "consumer.heartbeat.rate.budget", "-1"),
+            ErrorCode.INVALID_CONFIG,
+            (
+                "Invalid value -1 for configuration consumer.heartbeat.rate.budget: "
+                "Value must be at least 0"
+            ),
+        ),
+        (
+            GROUP,
+            "g",
+            (OPERATION_APPEND, SESSION, "45000"),
+            ErrorCode.INVALID_CONFIG,
+            f"Can't APPEND to key {SESSION} because its type is not LIST.",
+        ),
+        (
             8,
             "1",
             (OPERATION_SET, "root", "DEBUG"),
@@ -234,6 +298,7 @@ def test_what_is_wrong_is_said(
     assert alter(node, kind, name, operation) == (code, message)
     assert topic.configs == {}
     assert node.broker.engine.store.broker_configs() == {}
+    assert node.broker.engine.store.group_configs() == {}
 
 
 def test_replacing_refuses_what_operations_refuse(node: Node) -> None:
@@ -294,6 +359,59 @@ def test_replacing_broker_configs(node: Node) -> None:
     assert node.broker.dynamic_configs.per_broker == {"log.roll.ms": "8"}
 
 
+@pytest.mark.parametrize("version", range(2))
+def test_group_configs(make_node: Callable[..., Node], version: int) -> None:
+    """What a group sets counts at once and after a restart, until it is deleted."""
+    node = make_node()
+    change = (OPERATION_SET, SESSION, "50000"), (OPERATION_SET, HEARTBEAT, "6000")
+    assert alter(node, GROUP, "g", *change, version=version) == (0, None)
+    assert alter(node, GROUP, "g", (OPERATION_DELETE, HEARTBEAT, None), version=version)[0] == 0
+    assert node.broker.group_configs.effective("g").session_timeout_ms == 50_000
+    assert node.broker.group_configs.effective("g").heartbeat_interval_ms == 5_000
+    assert node.broker.group_configs.effective("other").session_timeout_ms == 45_000
+    node.close()
+    again = make_node()
+    assert again.broker.group_configs.configs_of("g") == {SESSION: "50000"}
+    assert again.broker.group_configs.effective("g").session_timeout_ms == 50_000
+    assert alter(again, GROUP, "g", (OPERATION_DELETE, SESSION, None)) == (0, None)
+    assert again.broker.group_configs.effective("g").session_timeout_ms == 45_000
+    assert again.broker.engine.store.group_configs() == {}
+
+
+def test_replacing_group_configs(node: Node) -> None:
+    """AlterConfigs is served for groups too, as in Kafka, and forgets what it does not name."""
+    assert replace(node, GROUP, "g", (SESSION, "50000"), (HEARTBEAT, "6000")) == (0, None)
+    assert replace(node, GROUP, "g", (HEARTBEAT, "7000")) == (0, None)
+    assert node.broker.engine.store.group_configs() == {"g": {HEARTBEAT: "7000"}}
+
+
+def test_checking_group_configs_changes_nothing(node: Node) -> None:
+    """validate_only answers as the change would, tells nobody and keeps nothing."""
+    told: list[str] = []
+    node.broker.group_configs.on_change = told.append
+    good, bad = (OPERATION_SET, SESSION, "50000"), (OPERATION_SET, SESSION, "1")
+    assert alter(node, GROUP, "g", good, validate_only=True) == (0, None)
+    assert alter(node, GROUP, "g", bad, validate_only=True)[0] == ErrorCode.INVALID_CONFIG
+    assert (told, node.broker.group_configs.group_ids()) == ([], [])
+
+
+def test_a_session_of_a_group_is_longer_than_its_heartbeats(make_node: Callable[..., Node]) -> None:
+    """Where the bounds allow both, one of the two is compared with the broker's other."""
+    node = make_node(
+        "group.consumer.min.session.timeout.ms=1000",
+        "group.consumer.max.heartbeat.interval.ms=50000",
+    )
+    session = f"{SESSION} must be greater than {HEARTBEAT}"
+    refused = ErrorCode.INVALID_CONFIG
+    assert alter(node, GROUP, "g", (OPERATION_SET, SESSION, "5000")) == (
+        refused,
+        f"{session}, and 5000 is not greater than 5000.",
+    )
+    assert alter(node, GROUP, "g", (OPERATION_SET, HEARTBEAT, "45000"))[0] == refused
+    both = (OPERATION_SET, SESSION, "50001"), (OPERATION_SET, HEARTBEAT, "50000")
+    assert alter(node, GROUP, "g", *both) == (0, None)
+
+
 def test_store_that_refuses(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that cannot be written down is KAFKA_STORAGE_ERROR and does not count."""
     topic = node.create_topic("t")
@@ -303,8 +421,11 @@ def test_store_that_refuses(node: Node, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(node.broker.engine.store, "set_topic_configs", full)
     monkeypatch.setattr(node.broker.engine.store, "set_broker_configs", full)
+    monkeypatch.setattr(node.broker.engine.store, "set_group_configs", full)
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
     assert alter(node, TOPIC, "t", (OPERATION_SET, "retention.ms", "1"))[0] == storage_error
     assert alter(node, BROKER, "", (OPERATION_SET, "log.retention.ms", "1"))[0] == storage_error
+    assert alter(node, GROUP, "g", (OPERATION_SET, SESSION, "50000"))[0] == storage_error
     assert topic.configs == {}
     assert topic.partitions[0].log.config.retention_ms == 604_800_000
+    assert node.broker.group_configs.configs_of("g") == {}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from handler_calls import Node
 
-from anabranch.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS
+from anabranch.config.definitions import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -15,7 +15,7 @@ from anabranch.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 def describe(
@@ -87,6 +87,54 @@ def test_this_broker(node: Node) -> None:
     assert shown <= rows.keys()
 
 
+@pytest.mark.parametrize("version", range(1, 5))
+def test_one_config_of_a_group(node: Node, version: int) -> None:
+    """A group's own value has a source of its own; the group need not exist."""
+    node.broker.group_configs.set("g", {"consumer.session.timeout.ms": "50000"})
+    keys = ["consumer.session.timeout.ms"]
+    assert describe(node, GROUP, "g", keys, version=version).configs == [
+        DescribeConfigsResourceResult(
+            name="consumer.session.timeout.ms",
+            value="50000",
+            config_source=8,
+            config_type=3 if version >= 3 else 0,
+        )
+    ]
+
+
+def test_a_group_that_sets_nothing(make_node: Callable[..., Node]) -> None:
+    """Every config is shown, with the broker's value and what stands behind it."""
+    node = make_node("group.consumer.session.timeout.ms=46000")
+    rows = describe(node, GROUP, "absent", synonyms=True, documentation=True).configs
+    by_name = {row.name: row for row in rows}
+    assert by_name.keys() == GROUP_SETTINGS.keys()
+    assert not any(row.read_only for row in rows)
+    session = by_name["consumer.session.timeout.ms"]
+    assert (session.value, session.config_source) == ("46000", 4)
+    name = "group.consumer.session.timeout.ms"
+    assert session.synonyms == [
+        DescribeConfigsSynonym(name=name, value="46000", source=4),
+        DescribeConfigsSynonym(name=name, value="45000", source=5),
+    ]
+    assert session.documentation == GROUP_SETTINGS["consumer.session.timeout.ms"].documentation
+    budget = by_name["consumer.heartbeat.rate.budget"]
+    assert (budget.value, budget.config_source) == ("500", 5)
+
+
+def test_a_group_above_what_was_altered(node: Node) -> None:
+    """A group's value stands before the broker's, which stands before that of all brokers."""
+    node.broker.set_broker_configs("", {"group.consumer.assignment.interval.ms": "70"})
+    node.broker.set_broker_configs("1", {"group.consumer.assignment.interval.ms": "80"})
+    node.broker.group_configs.set("g", {"consumer.assignment.interval.ms": "90"})
+    (row,) = describe(node, GROUP, "g", ["consumer.assignment.interval.ms"], synonyms=True).configs
+    assert [(one.value, one.source) for one in row.synonyms] == [
+        ("90", 8),
+        ("80", 2),
+        ("70", 3),
+        ("50", 5),
+    ]
+
+
 def test_all_brokers_show_only_what_was_altered(node: Node) -> None:
     """The broker without a name is what was altered for all of them."""
     assert describe(node, BROKER, "").configs == []
@@ -131,7 +179,7 @@ def test_all_brokers_show_only_what_was_altered(node: Node) -> None:
             ErrorCode.INVALID_REQUEST,
             "Client metrics are not available on this broker.",
         ),
-        (32, "g", ErrorCode.INVALID_REQUEST, "Groups have no configs on this broker."),
+        (GROUP, "", ErrorCode.INVALID_REQUEST, "Group name must not be empty"),
         (3, "x", ErrorCode.INVALID_REQUEST, "Unknown resource type 3."),
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 from anabranch.broker.cleaner_offsets import CleanerOffsets
 from anabranch.broker.fetch_sessions import FetchSessions
 from anabranch.broker.flusher import Flusher
+from anabranch.broker.group_configs import GroupConfigs
 from anabranch.broker.group_coordinator import JOURNAL_TOPIC, GroupCoordinator
 from anabranch.broker.log_configs import make_log_config
 from anabranch.broker.partition import Partition
@@ -76,6 +77,7 @@ class Broker:
         self.cleaner_offsets = CleanerOffsets(self.engine, self.background)
         self._endpoints: dict[str, tuple[str, int]] = {}
         self._read_dynamic_configs()
+        self.group_configs = GroupConfigs(self.engine.store, self.get_int)
         self.topics = Topics(self.engine, self.log_settings_of)
         self.topics.open(now_ms())
         self.groups = GroupCoordinator(self, steady_ms)
@@ -128,6 +130,7 @@ class Broker:
         self._read_dynamic_configs()
         for topic in self.topics:
             self.topics.apply_configs(topic)
+        self.group_configs.broker_changed()
 
     def log_settings_of(self, configs: Mapping[str, str]) -> LogSettings:
         """What a topic's own settings, on top of the broker's, mean for its logs."""

@@ -1,21 +1,39 @@
 """THE table of settings: by scope and name, with what other names lead to them.
 
 The loader, DescribeConfigs, the alteration of configs and the reference page all read it. To add
-a setting, add a line to `broker_settings`, `log_settings` or `topic_settings`, make the broker
-honour it, and render the page again.
+a setting, add a line to the module of its subject, make the broker honour it, and render the page
+again.
 """
 
 from anabranch.config.broker_settings import BROKER_SETTING_LINES
+from anabranch.config.consumer_group_settings import (
+    CONSUMER_GROUP_SETTING_LINES,
+    GROUP_RESOURCE_SETTING_LINES,
+)
 from anabranch.config.group_settings import GROUP_SETTING_LINES
 from anabranch.config.log_settings import LOG_SETTING_LINES
-from anabranch.config.setting import Setting
+from anabranch.config.setting import Scope, Setting
 from anabranch.config.topic_settings import TOPIC_SETTING_LINES
 
 BROKER_SETTINGS: dict[str, Setting] = {
     setting.name: setting
-    for setting in (*BROKER_SETTING_LINES, *LOG_SETTING_LINES, *GROUP_SETTING_LINES)
+    for setting in (
+        *BROKER_SETTING_LINES,
+        *LOG_SETTING_LINES,
+        *GROUP_SETTING_LINES,
+        *CONSUMER_GROUP_SETTING_LINES,
+    )
 }
 TOPIC_SETTINGS: dict[str, Setting] = {setting.name: setting for setting in TOPIC_SETTING_LINES}
+GROUP_SETTINGS: dict[str, Setting] = {
+    setting.name: setting for setting in GROUP_RESOURCE_SETTING_LINES
+}
+
+TABLES: dict[Scope, dict[str, Setting]] = {
+    Scope.BROKER: BROKER_SETTINGS,
+    Scope.TOPIC: TOPIC_SETTINGS,
+    Scope.GROUP: GROUP_SETTINGS,
+}
 
 ALIASES: dict[str, str] = {
     alias: setting.name for setting in BROKER_SETTINGS.values() for alias in setting.aliases

@@ -3,16 +3,18 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from anabranch.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS
+from anabranch.config.definitions import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from anabranch.config.layers import (
     ConfigSource,
     DynamicConfigs,
+    GroupOverrides,
     LayeredValue,
     TopicOverrides,
     broker_values,
     effective_broker_value,
+    effective_group_value,
     effective_topic_value,
-    topic_values,
+    resource_values,
 )
 from anabranch.config.setting import ConfigType, DynamicMode, Setting, render
 from anabranch.config.settings import Settings
@@ -60,10 +62,27 @@ def describe_topic(
     for setting in TOPIC_SETTINGS.values():
         if names is not None and setting.name not in names:
             continue
-        values = topic_values(settings, dynamic, overrides, setting)
+        values = resource_values(settings, dynamic, overrides, setting)
         if setting.internal and not values:
             continue
         value = render(effective_topic_value(settings, dynamic, overrides, setting.name))
+        rows.append(_row(setting, setting.name, value, values, read_only=False))
+    return rows
+
+
+def describe_group(
+    settings: Settings,
+    dynamic: DynamicConfigs,
+    overrides: GroupOverrides,
+    names: Collection[str] | None = None,
+) -> list[ConfigRow]:
+    """The configs of a group, which need not exist; its values as they were set."""
+    rows = []
+    for setting in GROUP_SETTINGS.values():
+        if names is not None and setting.name not in names:
+            continue
+        values = resource_values(settings, dynamic, overrides, setting)
+        value = render(effective_group_value(settings, dynamic, overrides, setting.name))
         rows.append(_row(setting, setting.name, value, values, read_only=False))
     return rows
 

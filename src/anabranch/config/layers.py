@@ -1,21 +1,25 @@
-"""Which of several values counts: a topic's own, one that a client altered, the file's, or none.
+"""Which of several values counts: a resource's own, one that a client altered, the file's, or none.
 
-The order is Kafka's: the topic's own value, then what was altered for this broker, then what was
-altered for all brokers, then what the broker was started with, then the default. A topic setting
-with several broker settings behind it asks all of them within each layer. Everything that needs
-a value of a topic, and DescribeConfigs, which shows the whole list, goes through here.
+The order is Kafka's: the own value of the topic or group, then what was altered for this broker,
+then what was altered for all brokers, then what the broker was started with, then the default. A
+setting with several broker settings behind it asks all of them within each layer. Everything that
+needs a value of a topic or group, and DescribeConfigs, which shows the whole list, goes through
+here.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from anabranch.config.definitions import ALIASES, BROKER_SETTINGS, TOPIC_SETTINGS
-from anabranch.config.setting import Setting, SetValue, Synonym, Value, parse, render
+from anabranch.config.definitions import ALIASES, BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from anabranch.config.setting import Scope, Setting, SetValue, Synonym, Value, parse, render
 from anabranch.config.settings import Settings
 
 TopicOverrides = Mapping[str, str]
 """What one topic sets for itself, as the client spelled it."""
+
+GroupOverrides = Mapping[str, str]
+"""What one group sets for itself, as the client spelled it."""
 
 
 class ConfigSource(IntEnum):
@@ -30,6 +34,12 @@ class ConfigSource(IntEnum):
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
     DYNAMIC_CLIENT_METRICS_CONFIG = 7
     DYNAMIC_GROUP_CONFIG = 8
+
+
+_OWN_SOURCES = {
+    Scope.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    Scope.GROUP: ConfigSource.DYNAMIC_GROUP_CONFIG,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +86,15 @@ def broker_values(
     return values
 
 
-def topic_values(
-    settings: Settings, dynamic: DynamicConfigs, overrides: TopicOverrides, setting: Setting
+def resource_values(
+    settings: Settings, dynamic: DynamicConfigs, overrides: Mapping[str, str], setting: Setting
 ) -> list[LayeredValue]:
-    """All values of a topic setting, the one that counts first."""
+    """All values of a setting of a topic or group, the one that counts first."""
     values = broker_values(settings, dynamic, (synonym.name for synonym in setting.synonyms))
     own = overrides.get(setting.name)
     if own is not None:
         text = render(parse(setting, own)) or ""
-        values.insert(0, LayeredValue(setting.name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+        values.insert(0, LayeredValue(setting.name, text, _OWN_SOURCES[setting.scope]))
     return values
 
 
@@ -102,15 +112,22 @@ def effective_topic_value(
 ) -> Value:
     """The value of a topic setting for a topic with these overrides."""
     setting = TOPIC_SETTINGS[name]
-    values = topic_values(settings, dynamic, overrides, setting)
-    return _counting_value(setting, values)
+    return _counting_value(setting, resource_values(settings, dynamic, overrides, setting))
+
+
+def effective_group_value(
+    settings: Settings, dynamic: DynamicConfigs, overrides: GroupOverrides, name: str
+) -> Value:
+    """The value of a group setting for a group with these overrides, as it was set."""
+    setting = GROUP_SETTINGS[name]
+    return _counting_value(setting, resource_values(settings, dynamic, overrides, setting))
 
 
 def _counting_value(setting: Setting, values: list[LayeredValue]) -> Value:
     if not values:
         return setting.default
     first = values[0]
-    if first.source is ConfigSource.DYNAMIC_TOPIC_CONFIG:
+    if first.source is _OWN_SOURCES[setting.scope]:
         return parse(setting, first.text)
     value = parse(BROKER_SETTINGS[first.name], first.text)
     return _convert(value, next(s for s in setting.synonyms if s.name == first.name))

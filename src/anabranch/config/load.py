@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 
+from anabranch.config.consumer_group_bounds import conflicts, settle_bounds
 from anabranch.config.definitions import (
     ALIASES,
     BROKER_SETTINGS,
@@ -18,6 +19,7 @@ from anabranch.config.definitions import (
 )
 from anabranch.config.ignored import UNPROTECTED, is_ignored
 from anabranch.config.listeners import resolve_listeners
+from anabranch.config.serve_flags import SERVE_FLAGS
 from anabranch.config.setting import ConfigType, InvalidValueError, Setting, parse, render
 from anabranch.config.settings import ConfigError, GivenValue, Layer, Origin, Settings
 
@@ -63,7 +65,10 @@ def load_settings(
     environ: Mapping[str, str],
     overrides: Sequence[str] = (),
 ) -> Settings:
-    """Read all layers; raises `ConfigError` when the broker cannot start with them."""
+    """Read all layers; raises `ConfigError` when the broker cannot start with them.
+
+    `overrides` are `name=value`, where the name may also be a flag of `anabranch serve`.
+    """
     findings = _Findings()
     if properties_path is not None:
         pairs = _read_properties(properties_path, findings)
@@ -81,6 +86,7 @@ def load_settings(
     if findings.problems:
         raise ConfigError(*findings.problems)
 
+    settle_bounds(given)
     settings = Settings(given, tuple(findings.warnings), tuple(findings.infos))
     _check_together(settings)
     return settings
@@ -122,7 +128,11 @@ def _override_pairs(
                 "Write it as --override num.partitions=3."
             )
             continue
-        yield name.strip(), text, "--override"
+        name = name.strip()
+        if name in SERVE_FLAGS:
+            yield SERVE_FLAGS[name], text, name
+        else:
+            yield name, text, "--override"
 
 
 def _read_properties(
@@ -240,5 +250,6 @@ def _check_together(settings: Settings) -> None:
             f"log.cleaner.max.compaction.lag.ms={most}, so no record could ever be compacted in "
             "time. Lower the first or raise the second."
         )
+    problems += conflicts(settings)
     if problems:
         raise ConfigError(*problems)

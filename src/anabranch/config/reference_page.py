@@ -7,8 +7,9 @@ keeps the committed page up to date.
 import sys
 from collections.abc import Iterable
 
-from anabranch.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS
+from anabranch.config.definitions import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from anabranch.config.load import environment_name
+from anabranch.config.serve_flags import SERVE_FLAGS
 from anabranch.config.setting import ConfigType, Setting, render
 
 _LONG_MAX = str((1 << 63) - 1)
@@ -37,15 +38,17 @@ Each of these overrules the ones before it:
    Variables of Kafka's scripts (`KAFKA_HEAP_OPTS`, `KAFKA_OPTS`, `KAFKA_LOG4J_OPTS` and their
    like) and those that Kubernetes makes for a service called `kafka` are not settings and are
    passed over;
-4. overrides: `anabranch serve --override num.partitions=3`, as often as needed.
+4. overrides: `anabranch serve --override num.partitions=3`, as often as needed;
+5. flags of `anabranch serve` that stand for one setting, named under **Flag** below. A flag with a
+   value outside of the bounds of its setting moves the bound, unless that is set too.
 
 An empty value takes back a setting that has no default; an empty variable leaves it alone.
 
 While the broker runs, clients can alter some settings (`kafka-configs --alter`, or
-IncrementalAlterConfigs in any client). A topic's own value counts first, then what was altered
-for this broker, then what was altered for all brokers, then the four above. **Changes** below
-says what can be altered: `cluster-wide` settings for one broker or for all, `read-only` ones only
-where the broker is started.
+IncrementalAlterConfigs in any client). The own value of a topic or group counts first, then what
+was altered for this broker, then what was altered for all brokers, then the five above.
+**Changes** below says what can be altered: `cluster-wide` settings for one broker or for all,
+`read-only` ones only where the broker is started.
 
 ## What a flush survives
 
@@ -78,6 +81,21 @@ A topic gets them at its creation (`--config` of `kafka-topics`) or later (`kafk
 One that it does not set comes from the first of those named under **Broker setting** that is set.
 """
 
+_GROUP_HEAD = """
+## Group settings
+
+What a group under the consumer protocol sets for itself, while the broker runs:
+
+```
+kafka-configs --bootstrap-server localhost:9092 --alter --entity-type groups --entity-name orders \\
+    --add-config consumer.session.timeout.ms=50000
+```
+
+The group need not exist yet, and its configs outlive it. One that it does not set comes from the
+broker's, named under **Broker setting**. A value outside of the broker's bounds is refused; one
+that was inside when it was set counts as the nearest bound.
+"""
+
 
 def render_page() -> str:
     """The whole page."""
@@ -87,6 +105,8 @@ def render_page() -> str:
         *_sections(BROKER_SETTINGS.values()),
         _TOPIC_HEAD,
         *_sections(TOPIC_SETTINGS.values()),
+        _GROUP_HEAD,
+        *_sections(GROUP_SETTINGS.values()),
     ]
     return "".join(parts)
 
@@ -116,6 +136,9 @@ def _entry(setting: Setting) -> str:
     facts.append(f"**Importance** {setting.importance.value}")
     if setting.aliases:
         facts.append("**Also called** " + ", ".join(f"`{alias}`" for alias in setting.aliases))
+    flags = [f"`{flag}`" for flag, name in SERVE_FLAGS.items() if name == setting.name]
+    if flags:
+        facts.append("**Flag** " + ", ".join(flags))
     if setting.ours:
         facts.append("not in Apache Kafka")
     return f"\n#### `{setting.name}`\n\n{setting.documentation}\n\n{' · '.join(facts)}\n"

@@ -55,6 +55,18 @@ def one_of(*allowed: str) -> Rule:
     return Rule(check, ", ".join(f"`{name}`" for name in allowed))
 
 
+def one_of_any_case(*allowed: str) -> Rule:
+    """One of some words, however it is spelled; who reads the value lowers it."""
+
+    def check(value: Value) -> str | None:
+        assert isinstance(value, str)
+        if value.lower() in allowed:
+            return None
+        return f"String must be one of (case insensitive): {', '.join(allowed)}"
+
+    return Rule(check, ", ".join(f"`{name}`" for name in allowed) + " in any case")
+
+
 def list_of(*allowed: str) -> Rule:
     """A list, possibly empty, of these words without repetition."""
 

@@ -33,6 +33,7 @@ class Scope(Enum):
 
     BROKER = "broker"
     TOPIC = "topic"
+    GROUP = "group"
 
 
 class DynamicMode(Enum):
@@ -59,7 +60,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A broker setting that gives a topic setting its default, times `factor` for other units."""
+    """A broker setting behind one of a topic or a group, times `factor` for other units."""
 
     name: str
     factor: int = 1

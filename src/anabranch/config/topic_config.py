@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from anabranch.config.definitions import ALIASES, BROKER_SETTINGS, TOPIC_SETTINGS, nearest_name
+from anabranch.config.definitions import (
+    ALIASES,
+    BROKER_SETTINGS,
+    TABLES,
+    TOPIC_SETTINGS,
+    nearest_name,
+)
 from anabranch.config.ignored import is_ignored
 from anabranch.config.layers import (
     TopicOverrides,
@@ -38,7 +44,9 @@ __all__ = [
     "apply_operations",
     "effective_topic_value",
     "for_log",
+    "name_hint",
     "overlay_topic_values",
+    "parse_or_refuse",
     "resolve_topic_values",
     "topic_defaults",
     "validate_broker_configs",
@@ -87,9 +95,9 @@ def validate_topic_configs(
         if setting is None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"Unknown topic config name: {name}{_hint(name, TOPIC_SETTINGS)}",
+                f"Unknown topic config name: {name}{name_hint(name, TOPIC_SETTINGS)}",
             )
-        values[name] = _parse_or_refuse(setting, text or "", ErrorCode.INVALID_CONFIG)
+        values[name] = parse_or_refuse(setting, text or "", ErrorCode.INVALID_CONFIG)
     _check_compaction_lags(values, defaults or {})
 
 
@@ -125,9 +133,9 @@ def validate_broker_configs(configs: Mapping[str, str], *, per_broker: bool) -> 
         if setting is None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Unknown broker config name: {name}{_hint(name, BROKER_SETTINGS)}",
+                f"Unknown broker config name: {name}{name_hint(name, BROKER_SETTINGS)}",
             )
-        _parse_or_refuse(setting, text, ErrorCode.INVALID_REQUEST)
+        parse_or_refuse(setting, text, ErrorCode.INVALID_REQUEST)
     if not per_broker:
         single = sorted(
             name for name in configs if BROKER_SETTINGS[name].dynamic is DynamicMode.PER_BROKER
@@ -155,7 +163,7 @@ def apply_operations(
 
     The result still has to be validated as a whole.
     """
-    table = TOPIC_SETTINGS if scope is Scope.TOPIC else BROKER_SETTINGS
+    table = TABLES[scope]
     names = [operation.name for operation in operations]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -204,7 +212,8 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
-def _parse_or_refuse(setting: Setting, text: str, code: ErrorCode) -> Value:
+def parse_or_refuse(setting: Setting, text: str, code: ErrorCode) -> Value:
+    """The value that a client's text stands for, or the error that the client will see."""
     if len(text) > _TEXT_LIMIT:
         raise KafkaError(
             code,
@@ -217,6 +226,7 @@ def _parse_or_refuse(setting: Setting, text: str, code: ErrorCode) -> Value:
         raise KafkaError(code, str(error)) from None
 
 
-def _hint(name: str, table: dict[str, Setting]) -> str:
+def name_hint(name: str, table: dict[str, Setting]) -> str:
+    """The end of a sentence about a name that does not exist."""
     nearest = nearest_name(name, table)
     return f". Did you mean {nearest}?" if nearest else ""

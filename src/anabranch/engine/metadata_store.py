@@ -1,4 +1,4 @@
-"""What the cluster is: topics, their settings, dynamic broker settings, producer ids.
+"""What the cluster is: topics, their settings, those of brokers and groups, producer ids.
 
 SQLite keeps it, because each change must be whole or absent after a crash and a topic created must
 not cost a rewrite of all the others. One file, `metadata.db`, in the first log directory; every
@@ -25,6 +25,9 @@ CREATE TABLE IF NOT EXISTS topic_configs (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS broker_configs (
     broker TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (broker, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS group_configs (
+    group_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (group_id, name)
 ) WITHOUT ROWID;
 """
 
@@ -118,10 +121,7 @@ class MetadataStore:
     # Dynamic broker settings: "" is the cluster-wide default, otherwise a node id --------------
 
     def broker_configs(self) -> dict[str, dict[str, str]]:
-        configs: dict[str, dict[str, str]] = {}
-        for broker, name, value in self._db.execute("SELECT * FROM broker_configs"):
-            configs.setdefault(broker, {})[name] = value
-        return configs
+        return self._configs_by_owner("SELECT * FROM broker_configs")
 
     def set_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
         with self._db:
@@ -129,3 +129,22 @@ class MetadataStore:
             self._db.execute("DELETE FROM broker_configs WHERE broker = ?", (broker,))
             rows = [(broker, name, value) for name, value in configs.items()]
             self._db.executemany("INSERT INTO broker_configs VALUES (?, ?, ?)", rows)
+
+    # Groups: only what they set for themselves; a group itself lives in the journal -------------
+
+    def group_configs(self) -> dict[str, dict[str, str]]:
+        return self._configs_by_owner("SELECT * FROM group_configs")
+
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Replace all settings of a group."""
+        with self._db:
+            self._db.execute("BEGIN")
+            self._db.execute("DELETE FROM group_configs WHERE group_id = ?", (group_id,))
+            rows = [(group_id, name, value) for name, value in configs.items()]
+            self._db.executemany("INSERT INTO group_configs VALUES (?, ?, ?)", rows)
+
+    def _configs_by_owner(self, query: str) -> dict[str, dict[str, str]]:
+        configs: dict[str, dict[str, str]] = {}
+        for owner, name, value in self._db.execute(query):
+            configs.setdefault(owner, {})[name] = value
+        return configs

@@ -1,4 +1,4 @@
-"""AlterConfigs (33), versions 0-2: replace all configs of topics or of the broker (KIP-133).
+"""AlterConfigs (33), versions 0-2: replace all configs of topics, groups or the broker (KIP-133).
 
 Versions differ only in their encoding. What is not named returns to its default, so clients had
 better use IncrementalAlterConfigs.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from anabranch.broker.broker import Broker
+from anabranch.config.group_config import check_altered_bounds, validate_group_configs
 from anabranch.config.topic_config import validate_broker_configs, validate_topic_configs
 from anabranch.handlers.config_resources import ResourceType, check_broker_name, unserved_type
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -52,6 +53,8 @@ def _alter(broker: Broker, one: ResourceChange, validate_only: bool) -> None:
         _alter_topic(broker, one, validate_only)
     elif one.resource_type == ResourceType.BROKER:
         _alter_broker(broker, one, validate_only)
+    elif one.resource_type == ResourceType.GROUP:
+        _alter_group(broker, one, validate_only)
     else:
         raise unserved_type(one.resource_type)
 
@@ -84,5 +87,18 @@ def _alter_broker(broker: Broker, one: ResourceChange, validate_only: bool) -> N
     present = dynamic.per_broker if is_per_broker else dynamic.cluster_default
     configs = one.change(present)
     validate_broker_configs(configs, per_broker=is_per_broker)
+    check_altered_bounds(configs, broker.get_int)
     if not validate_only and configs != present:
         broker.set_broker_configs(str(broker.node_id) if is_per_broker else "", configs)
+
+
+def _alter_group(broker: Broker, one: ResourceChange, validate_only: bool) -> None:
+    """A group need not exist to have configs, as in Kafka."""
+    group_id = one.resource_name
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    present = broker.group_configs.configs_of(group_id)
+    configs = one.change(present)
+    validate_group_configs(configs, broker.get_int)
+    if not validate_only and configs != present:
+        broker.group_configs.set(group_id, configs)

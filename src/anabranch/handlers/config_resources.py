@@ -19,7 +19,6 @@ class ResourceType(IntEnum):
 _NOT_SERVED = {
     ResourceType.BROKER_LOGGER: "Log levels cannot be described or altered on this broker.",
     ResourceType.CLIENT_METRICS: "Client metrics are not available on this broker.",
-    ResourceType.GROUP: "Groups have no configs on this broker.",
 }
 
 

@@ -1,8 +1,8 @@
-"""DescribeConfigs (32), versions 1-4: the configs of topics and of this broker.
+"""DescribeConfigs (32), versions 1-4: the configs of topics, groups and this broker.
 
 Version notes: 1 sources and synonyms; 3 types and documentation. The broker resource with an empty
-name holds what was altered for all brokers. Groups, client metrics and loggers have no configs
-here and are refused, each for itself.
+name holds what was altered for all brokers. A group need not exist to have configs. Client metrics
+and loggers have none here and are refused, each for itself.
 """
 
 from anabranch.broker.broker import Broker
@@ -10,6 +10,7 @@ from anabranch.config.describe import (
     ConfigRow,
     describe_broker,
     describe_cluster_default,
+    describe_group,
     describe_topic,
 )
 from anabranch.handlers.config_resources import ResourceType, check_broker_name, unserved_type
@@ -58,6 +59,11 @@ def _rows(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigRow]:
         if not name:
             return describe_cluster_default(broker.dynamic_configs, names)
         return describe_broker(broker.settings, broker.dynamic_configs, names)
+    if resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        own = broker.group_configs.configs_of(name)
+        return describe_group(broker.settings, broker.dynamic_configs, own, names)
     raise unserved_type(resource.resource_type)
 
 

@@ -20,6 +20,8 @@ from anabranch.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
+_SCOPES: dict[int, Scope] = {ResourceType.TOPIC: Scope.TOPIC, ResourceType.GROUP: Scope.GROUP}
+
 
 def handle(
     broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
@@ -46,7 +48,7 @@ def handle(
 
 
 def _operating(resource: IncrementalAlterConfigsResource) -> Change:
-    scope = Scope.TOPIC if resource.resource_type == ResourceType.TOPIC else Scope.BROKER
+    scope = _SCOPES.get(resource.resource_type, Scope.BROKER)
     operations = [
         AlterOperation(config.name, config.config_operation, config.value)
         for config in resource.configs
