@@ -4,7 +4,13 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
+
+from anabranch.cli.serve import serve
+from anabranch.config.group_config import serves_consumer_protocol
+from anabranch.config.load import load_settings
+from anabranch.config.serve_flags import SERVE_FLAGS
 
 
 def test_what_is_passed_on(run: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +61,54 @@ def test_start_use_stop(start: Callable, run: Callable, tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+def test_flags_are_passed_on_under_their_names(
+    run: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each flag that stands for a setting reaches the server as an override, after the others."""
+    calls: list[list[str]] = []
+    monkeypatch.setattr(
+        "anabranch.server.run.run", lambda _, overrides, check: calls.append(overrides) or 0
+    )
+    run(
+        "serve",
+        *("--consumer-session-timeout-ms", "30000", "--consumer-heartbeat-interval-ms", "3000"),
+        *("--consumer-assignors", "range,uniform", "--consumer-max-group-size", "1000"),
+        *("--enable-new-protocol", "--override", "a=1"),
+    )
+    run("serve", "--no-enable-new-protocol")
+    assert calls == [
+        [
+            "a=1",
+            "--consumer-session-timeout-ms=30000",
+            "--consumer-heartbeat-interval-ms=3000",
+            "--consumer-assignors=range,uniform",
+            "--consumer-max-group-size=1000",
+            "--enable-new-protocol=classic,consumer",
+        ],
+        ["--no-enable-new-protocol=classic"],
+    ]
+    settings = load_settings(environ={}, overrides=calls[0])
+    assert settings.warnings == ("--override: a is not a setting. It has no effect.",)
+    assert settings.get_int("group.consumer.session.timeout.ms") == 30_000
+    assert not serves_consumer_protocol(load_settings(environ={}, overrides=calls[1]))
+
+
+def test_help_says_what_a_flag_sets() -> None:
+    """The flags are those that the configuration knows, and each names its setting."""
+    options = [option for option in serve.params if isinstance(option, click.Option)]
+    helps = {flag: o.help for o in options for flag in (*o.opts, *o.secondary_opts)}
+    for flag, setting in SERVE_FLAGS.items():
+        assert setting in (helps[flag] or "")
+
+
+def test_flags_of_a_command_line(start: Callable) -> None:
+    """A flag beyond the usual bounds is sound; a senseless one is named in the error."""
+    sound = start("serve", "--check", "--consumer-session-timeout-ms", "30000")
+    sound.communicate(timeout=60)
+    assert sound.returncode == 0
+    wrong = start("serve", "--check", "--consumer-session-timeout-ms", "4000")
+    _, err = wrong.communicate(timeout=60)
+    assert wrong.returncode == 2
+    assert b"--consumer-session-timeout-ms: group.consumer.heartbeat.interval.ms=5000" in err
