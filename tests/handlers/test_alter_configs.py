@@ -265,6 +265,13 @@ def test_validate_only_changes_nothing(node: Node) -> None:
         (
             GROUP,
             "g",
+            (OPERATION_APPEND, "log.cleanup.policy", "compact"),
+            ErrorCode.INVALID_CONFIG,
+            "Can't APPEND to key log.cleanup.policy because its type is not LIST.",
+        ),
+        (
+            GROUP,
+            "g",
             (OPERATION_APPEND, SESSION, "45000"),
             ErrorCode.INVALID_CONFIG,
             f"Can't APPEND to key {SESSION} because its type is not LIST.",
