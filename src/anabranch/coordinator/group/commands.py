@@ -7,6 +7,11 @@ values: an `ErrorCode` in the answer.
 from dataclasses import dataclass
 
 from anabranch.coordinator.group.classic_state import Protocol
+from anabranch.coordinator.group.consumer_commands import (
+    ClusterChanged,
+    ConsumerHeartbeat,
+    RegexesResolved,
+)
 from anabranch.coordinator.runtime.result import TimerKey, WaiterId
 from anabranch.model.errors import ErrorCode
 
@@ -210,4 +215,7 @@ Command = (
     | ExpireOffsets
     | TimerFired
     | Loaded
+    | ConsumerHeartbeat
+    | ClusterChanged
+    | RegexesResolved
 )

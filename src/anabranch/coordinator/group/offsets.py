@@ -28,6 +28,9 @@ from anabranch.coordinator.group.commands import (
     DeleteOffsetsAnswer,
     OffsetToCommit,
 )
+from anabranch.coordinator.group.consumer_downgrade import tombstones
+from anabranch.coordinator.group.consumer_offsets import check_commit as check_consumer_commit
+from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.coordinator.group.draft import session_timer
 from anabranch.coordinator.group.records import GroupRecord, GroupWritten, OffsetCommitted
 from anabranch.coordinator.group.settings import GroupSettings
@@ -35,6 +38,7 @@ from anabranch.coordinator.group.subscription import group_topics
 from anabranch.coordinator.runtime.result import Result, TimerChange
 from anabranch.model.errors import ErrorCode
 
+Group = ClassicGroup | ConsumerGroup
 # The committed offsets of one group, by (topic, partition).
 Offsets = Mapping[tuple[str, int], CommittedOffset]
 
@@ -61,9 +65,12 @@ def committed_offset(
 
 
 def commit_offsets(
-    group: ClassicGroup | None, command: CommitOffsets, settings: GroupSettings, now_ms: int
+    group: Group | None, command: CommitOffsets, settings: GroupSettings, now_ms: int
 ) -> Result:
-    error = _check_commit(group, command)
+    if isinstance(group, ConsumerGroup):
+        error = check_consumer_commit(group, command)
+    else:
+        error = _check_commit(group, command)
     if error is not ErrorCode.NONE:
         return Result(response=CommitAnswer(error=error))
     records: list[GroupRecord] = []
@@ -128,11 +135,9 @@ def _check_commit(group: ClassicGroup | None, command: CommitOffsets) -> ErrorCo
     return ErrorCode.NONE
 
 
-def _session_restarted(
-    group: ClassicGroup | None, member_id: str, now_ms: int
-) -> tuple[TimerChange, ...]:
-    """A commit is a sign of life like a heartbeat."""
-    if group is None or member_id not in group.members:
+def _session_restarted(group: Group | None, member_id: str, now_ms: int) -> tuple[TimerChange, ...]:
+    """A commit of a classic group's member is a sign of life like a heartbeat."""
+    if not isinstance(group, ClassicGroup) or member_id not in group.members:
         return ()
     key = session_timer(group.group_id, member_id)
     return (TimerChange(key, now_ms + group.members[member_id].session_timeout_ms),)
@@ -141,13 +146,13 @@ def _session_restarted(
 # Delete -----------------------------------------------------------------------------------------
 
 
-def delete_offsets(group: ClassicGroup | None, offsets: Offsets, command: DeleteOffsets) -> Result:
+def delete_offsets(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Result:
     """Forget offsets of topics that nobody in the group is subscribed to."""
     error = _check_delete_offsets(group, command)
     if error is not ErrorCode.NONE:
         return Result(response=DeleteOffsetsAnswer(error=error))
     assert group is not None
-    topics = group_topics(group)
+    topics = _topics_in_use(group)
     records: list[GroupRecord] = []
     errors: list[ErrorCode] = []
     for topic, partition in command.partitions:
@@ -160,17 +165,26 @@ def delete_offsets(group: ClassicGroup | None, offsets: Offsets, command: Delete
     return Result(records=tuple(records), response=DeleteOffsetsAnswer(errors=tuple(errors)))
 
 
-def _check_delete_offsets(group: ClassicGroup | None, command: DeleteOffsets) -> ErrorCode:
+def _topics_in_use(group: Group) -> frozenset[str] | None:
+    """The topics that any member is subscribed to; None when that cannot be known."""
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed_topics
+    return group_topics(group)
+
+
+def _check_delete_offsets(group: Group | None, command: DeleteOffsets) -> ErrorCode:
     if not command.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
+    if isinstance(group, ConsumerGroup):
+        return ErrorCode.NONE
     if group.state is not ClassicState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE
 
 
-def delete_group(group: ClassicGroup | None, offsets: Offsets) -> Result:
+def delete_group(group: Group | None, offsets: Offsets) -> Result:
     """Forget an empty group and everything it committed.
 
     Ids that were handed out and not joined with yet go too; their clients join anew.
@@ -179,27 +193,37 @@ def delete_group(group: ClassicGroup | None, offsets: Offsets) -> Result:
     if error is not ErrorCode.NONE:
         return Result(response=DeleteGroupAnswer(error=error))
     assert group is not None
+    pending = group.pending_members if isinstance(group, ClassicGroup) else ()
     return Result(
-        records=_forget_group(group.group_id, offsets),
+        records=_forget_group(group, offsets),
         response=DeleteGroupAnswer(),
         timers=tuple(
             TimerChange(session_timer(group.group_id, member_id), None)
-            for member_id in sorted(group.pending_members)
+            for member_id in sorted(pending)
         ),
     )
 
 
-def _check_delete_group(group: ClassicGroup | None) -> ErrorCode:
+def _check_delete_group(group: Group | None) -> ErrorCode:
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if group.state is not ClassicState.EMPTY:
+    if not _is_empty(group):
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE
 
 
-def _forget_group(group_id: str, offsets: Offsets) -> tuple[GroupRecord, ...]:
-    tombstones = [_forgotten(group_id, topic, partition) for topic, partition in offsets]
-    return (*tombstones, GroupWritten(group_id=group_id, group=None))
+def _is_empty(group: Group) -> bool:
+    if isinstance(group, ConsumerGroup):
+        return not group.members
+    return group.state is ClassicState.EMPTY
+
+
+def _forget_group(group: Group, offsets: Offsets) -> tuple[GroupRecord, ...]:
+    group_id = group.group_id
+    forgotten = [_forgotten(group_id, topic, partition) for topic, partition in offsets]
+    if isinstance(group, ConsumerGroup):
+        return (*forgotten, *tombstones(group))
+    return (*forgotten, GroupWritten(group_id=group_id, group=None))
 
 
 def _forgotten(group_id: str, topic: str, partition: int) -> OffsetCommitted:
@@ -222,25 +246,34 @@ def delete_topic_offsets(offsets_by_group: Mapping[str, Offsets], topic: str) ->
 
 
 def expire_offsets(
-    group: ClassicGroup, offsets: Offsets, settings: GroupSettings, now_ms: int
+    group: Group, offsets: Offsets, settings: GroupSettings, now_ms: int
 ) -> tuple[GroupRecord, ...]:
     """What of one group has expired; the group itself when nothing and nobody is left."""
-    # Looked up once for all offsets; only a Stable group's subscriptions are known to be current.
-    topics = group_topics(group) if group.state is ClassicState.STABLE else None
+    topics = _protected_topics(group)
     expired = [
         (topic, partition)
         for (topic, partition), offset in offsets.items()
         if _is_expired(group, topic, topics, offset, settings, now_ms)
     ]
     # Kafka forgets a group also while somebody it gave an id to is about to join.
-    is_unused = group.state is ClassicState.EMPTY and not group.pending_members
+    is_unused = _is_empty(group) and not (isinstance(group, ClassicGroup) and group.pending_members)
     if is_unused and len(expired) == len(offsets):
-        return _forget_group(group.group_id, offsets)
+        return _forget_group(group, offsets)
     return tuple(_forgotten(group.group_id, topic, partition) for topic, partition in expired)
 
 
+def _protected_topics(group: Group) -> frozenset[str] | None:
+    """The topics that are in use, looked up once for all offsets.
+
+    Only a Stable classic group's subscriptions are known to be current.
+    """
+    if isinstance(group, ConsumerGroup) or group.state is ClassicState.STABLE:
+        return _topics_in_use(group)
+    return None
+
+
 def _is_expired(
-    group: ClassicGroup,
+    group: Group,
     topic: str,
     topics: frozenset[str] | None,
     offset: CommittedOffset,
@@ -256,12 +289,15 @@ def _is_expired(
 
 
 def _counts_from(
-    group: ClassicGroup, topic: str, topics: frozenset[str] | None, offset: CommittedOffset
+    group: Group, topic: str, topics: frozenset[str] | None, offset: CommittedOffset
 ) -> int | None:
     """When an offset's retention began to run, or None while it is protected (KIP-211).
 
     `topics` are those that a Stable group is subscribed to, None where that is not known.
     """
+    if isinstance(group, ConsumerGroup):
+        is_in_use = topics is not None and topic in topics
+        return None if is_in_use else offset.commit_timestamp_ms
     if group.protocol_type is None:
         return offset.commit_timestamp_ms
     if group.state is ClassicState.EMPTY:

@@ -1,7 +1,8 @@
 """What changes a shard: the records that `replay` takes.
 
 Durable records are Kafka's own (types 1 and 2 of `__consumer_offsets`, a None value being the
-tombstone); `ClassicGroupChanged` is the soft one, which the journal never sees.
+tombstone) and those of consumer groups (see `consumer_records`); `ClassicGroupChanged` and
+`ImageChanged` are soft, and the journal never sees them.
 """
 
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import ClassVar
 
 from anabranch.coordinator.group.classic_state import ClassicGroup
 from anabranch.coordinator.group.commands import CommittedOffset
+from anabranch.coordinator.group.consumer_records import ConsumerGroupRecord, ImageChanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,4 +41,6 @@ class ClassicGroupChanged:
     group: ClassicGroup
 
 
-GroupRecord = OffsetCommitted | GroupWritten | ClassicGroupChanged
+GroupRecord = (
+    OffsetCommitted | GroupWritten | ClassicGroupChanged | ConsumerGroupRecord | ImageChanged
+)

@@ -4,12 +4,25 @@ Rules
 - `decide` looks and changes nothing; `replay` changes and decides nothing.
 - The durable records alone, replayed in order into an empty shard, give the same groups and offsets
   as the living shard has, but for what only the living process can know (see `classic_state`).
+- A group is of one kind, classic or consumer, until it is empty or its members migrate it; an empty
+  one becomes what the next member speaks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from anabranch.coordinator.group import commands as c
+from anabranch.coordinator.group import consumer_commands as cc
+from anabranch.coordinator.group import consumer_records as cr
+from anabranch.coordinator.group.assignors.registry import AssignorRegistry, build_registry
+from anabranch.coordinator.group.classic_in_consumer import (
+    heartbeat_in_consumer_group,
+    join_consumer_group,
+    join_time_is_up_in_consumer_group,
+    leave_consumer_group,
+    sync_in_consumer_group,
+    sync_time_is_up_in_consumer_group,
+)
 from anabranch.coordinator.group.classic_join import join_group
 from anabranch.coordinator.group.classic_rebalance import (
     join_time_is_up,
@@ -20,6 +33,30 @@ from anabranch.coordinator.group.classic_rebalance import (
 from anabranch.coordinator.group.classic_state import ClassicGroup
 from anabranch.coordinator.group.classic_sync import heartbeat, leave_group, sync_group
 from anabranch.coordinator.group.commands import Command, CommittedOffset
+from anabranch.coordinator.group.consumer_downgrade import downgrade_if_alone, tombstones
+from anabranch.coordinator.group.consumer_draft import (
+    ConsumerDraft,
+    Environment,
+    rebalance_timer,
+    refresh_timer,
+    target_timer,
+)
+from anabranch.coordinator.group.consumer_heartbeat import consumer_heartbeat
+from anabranch.coordinator.group.consumer_leave import (
+    rebalance_time_is_up,
+)
+from anabranch.coordinator.group.consumer_leave import (
+    session_is_over as consumer_session_is_over,
+)
+from anabranch.coordinator.group.consumer_regex import regexes_resolved, topics_may_have_changed
+from anabranch.coordinator.group.consumer_settings import ConsumerSettings
+from anabranch.coordinator.group.consumer_state import (
+    JOINING_EPOCH,
+    ConsumerGroup,
+    MemberState,
+)
+from anabranch.coordinator.group.consumer_target import bring_up_target
+from anabranch.coordinator.group.consumer_upgrade import heartbeat_that_upgrades
 from anabranch.coordinator.group.draft import Draft
 from anabranch.coordinator.group.offsets import (
     commit_offsets,
@@ -36,25 +73,48 @@ from anabranch.coordinator.group.records import (
 )
 from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.runtime.result import Result, TimerChange, TimerKey
+from anabranch.model.cluster_image import ClusterImage
+
+Group = ClassicGroup | ConsumerGroup
 
 _NO_OFFSETS: dict[tuple[str, int], CommittedOffset] = {}
+
+
+class Surroundings:
+    """What the shards of a broker share: looked at by decisions, never changed by them."""
+
+    def __init__(
+        self,
+        assignors: AssignorRegistry | None = None,
+        consumer_settings: Callable[[str], ConsumerSettings] | None = None,
+        broker_members: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.assignors = assignors or build_registry(["uniform", "range"])
+        defaults = ConsumerSettings()
+        self.consumer_settings = consumer_settings or (lambda group_id: defaults)
+        # How many members the consumer groups of all shards have.
+        self.broker_members = broker_members
 
 
 class GroupShard:
     """The state of one shard."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, surroundings: Surroundings | None = None) -> None:
         self.settings = settings
-        self._groups: dict[str, ClassicGroup] = {}
+        self._surroundings = surroundings or Surroundings()
+        self.image = ClusterImage()
+        self._groups: dict[str, Group] = {}
         self._offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+        # The members of consumer groups here: a share of the broker's heartbeats is each one's.
+        self.consumer_members = 0
 
     # Looking --------------------------------------------------------------------------------------
 
     @property
-    def groups(self) -> Mapping[str, ClassicGroup]:
+    def groups(self) -> Mapping[str, Group]:
         return self._groups
 
-    def group(self, group_id: str) -> ClassicGroup | None:
+    def group(self, group_id: str) -> Group | None:
         """A group, also one that has never had a member and only holds offsets."""
         group = self._groups.get(group_id)
         if group is None and group_id in self._offsets:
@@ -67,20 +127,29 @@ class GroupShard:
     def group_ids(self) -> list[str]:
         return sorted(self._groups.keys() | self._offsets.keys())
 
+    def environment(self, group_id: str) -> Environment:
+        """What a decision about a consumer group may know beside the group."""
+        return Environment(
+            image=self.image,
+            assignors=self._surroundings.assignors,
+            settings=self._surroundings.consumer_settings(group_id),
+            broker_members=self._surroundings.broker_members(),
+        )
+
+    def _draft(self, group: ConsumerGroup, now_ms: int) -> ConsumerDraft:
+        return ConsumerDraft(group, self.environment(group.group_id), now_ms)
+
     # Deciding -------------------------------------------------------------------------------------
 
     def decide(self, command: Command, now_ms: int) -> Result:
         match command:
-            case c.JoinGroup():
-                # A group that only holds offsets becomes known with its first member.
-                group = self._groups.get(command.group_id)
-                return join_group(group, command, self.settings, now_ms)
-            case c.SyncGroup():
-                return sync_group(self.group(command.group_id), command, now_ms)
-            case c.Heartbeat():
-                return heartbeat(self.group(command.group_id), command, now_ms)
-            case c.LeaveGroup():
-                return leave_group(self.group(command.group_id), command, self.settings, now_ms)
+            case cc.ConsumerHeartbeat():
+                return self._consumer_heartbeat(command, now_ms)
+            case c.JoinGroup() | c.SyncGroup() | c.Heartbeat() | c.LeaveGroup():
+                group = self.group(command.group_id)
+                if isinstance(group, ConsumerGroup):
+                    return self._classic_in_consumer(group, command, now_ms)
+                return self._classic(group, command, now_ms)
             case c.CommitOffsets():
                 group = self.group(command.group_id)
                 return commit_offsets(group, command, self.settings, now_ms)
@@ -98,8 +167,71 @@ class GroupShard:
                 return self._timer_fired(command.key, now_ms)
             case c.Loaded():
                 return self._loaded(now_ms)
+            case cc.ClusterChanged():
+                return self._cluster_changed(command.image, now_ms)
+            case cc.RegexesResolved():
+                group = self._groups.get(command.group_id)
+                if not isinstance(group, ConsumerGroup):
+                    return Result()
+                draft = self._draft(group, now_ms)
+                regexes_resolved(draft, command)
+                return draft.result()
             case _:
                 assert_never(command)
+
+    def _consumer_heartbeat(self, command: cc.ConsumerHeartbeat, now_ms: int) -> Result:
+        group = self._groups.get(command.group_id)
+        environment = self.environment(command.group_id)
+        if isinstance(group, ClassicGroup):
+            if command.member_epoch == JOINING_EPOCH:
+                return heartbeat_that_upgrades(group, command, environment, self.settings, now_ms)
+            group = None  # nobody has joined it by this protocol
+        return consumer_heartbeat(group, command, environment, self.settings, now_ms)
+
+    def _classic(
+        self,
+        group: ClassicGroup | None,
+        command: c.JoinGroup | c.SyncGroup | c.Heartbeat | c.LeaveGroup,
+        now_ms: int,
+    ) -> Result:
+        match command:
+            case c.JoinGroup():
+                # A group that only holds offsets becomes known with its first member.
+                known = group if command.group_id in self._groups else None
+                return join_group(known, command, self.settings, now_ms)
+            case c.SyncGroup():
+                return sync_group(group, command, now_ms)
+            case c.Heartbeat():
+                return heartbeat(group, command, now_ms)
+            case c.LeaveGroup():
+                return leave_group(group, command, self.settings, now_ms)
+
+    def _classic_in_consumer(
+        self,
+        group: ConsumerGroup,
+        command: c.JoinGroup | c.SyncGroup | c.Heartbeat | c.LeaveGroup,
+        now_ms: int,
+    ) -> Result:
+        """A member that speaks the classic protocol, in a consumer group (KIP-848 migration)."""
+        if isinstance(command, c.JoinGroup) and not group.members:
+            # Nobody is left who speaks the other protocol: the group starts over as a classic one.
+            result = join_group(None, command, self.settings, now_ms)
+            return Result(
+                records=(*tombstones(group), *result.records),
+                response=result.response,
+                timers=result.timers,
+                wakes=result.wakes,
+            )
+        draft = self._draft(group, now_ms)
+        match command:
+            case c.JoinGroup():
+                return join_consumer_group(draft, command, self.settings)
+            case c.SyncGroup():
+                return sync_in_consumer_group(draft, command)
+            case c.Heartbeat():
+                return heartbeat_in_consumer_group(draft, command)
+            case c.LeaveGroup():
+                return leave_consumer_group(draft, command, self.settings)
 
     def _expire(self, now_ms: int) -> Result:
         records: list[GroupRecord] = []
@@ -115,20 +247,40 @@ class GroupShard:
         group = self._groups.get(group_id)
         if group is None:
             return Result()
+        if isinstance(group, ConsumerGroup):
+            return self._consumer_timer_fired(self._draft(group, now_ms), kind, *rest)
         draft = Draft(group, now_ms)
         if kind == "join":
             join_time_is_up(draft, self.settings)
         elif kind == "sync":
             sync_time_is_up(draft, self.settings)
-        else:
+        elif kind == "session":
             session_is_over(draft, rest[0], self.settings)
         return draft.result()
+
+    def _consumer_timer_fired(self, draft: ConsumerDraft, kind: str, *rest: str) -> Result:
+        if kind == "session":
+            consumer_session_is_over(draft, rest[0])
+        elif kind == "rebalance":
+            rebalance_time_is_up(draft, rest[0])
+        elif kind == "member-join":
+            join_time_is_up_in_consumer_group(draft, rest[0])
+        elif kind == "member-sync":
+            sync_time_is_up_in_consumer_group(draft, rest[0])
+        elif kind == "target":
+            bring_up_target(draft)
+        elif kind == "refresh":
+            topics_may_have_changed(draft)
+        return downgrade_if_alone(draft, self.settings)
 
     def _loaded(self, now_ms: int) -> Result:
         """Every member gets a whole session to be heard from again, as after a long pause."""
         records: list[GroupRecord] = []
         timers: list[TimerChange] = []
         for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                timers += self._consumer_group_loaded(group, now_ms)
+                continue
             draft = Draft(group, now_ms)
             for member in group.members.values():
                 draft.restart_session(member)
@@ -140,6 +292,37 @@ class GroupShard:
             timers += result.timers
         return Result(records=tuple(records), timers=tuple(timers))
 
+    def _consumer_group_loaded(self, group: ConsumerGroup, now_ms: int) -> tuple[TimerChange, ...]:
+        draft = self._draft(group, now_ms)
+        for member in group.members.values():
+            draft.restart_session(member)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                key = rebalance_timer(group.group_id, member.member_id)
+                draft.set_timer(key, member.rebalance_timeout_ms)
+        if group.members:
+            # Topics may have come or gone, and a target may have been due, while nobody looked.
+            draft.set_timer(refresh_timer(group.group_id), 0)
+            if group.group_epoch > group.target_epoch:
+                draft.set_timer(target_timer(group.group_id), 0)
+        return draft.result().timers
+
+    def _cluster_changed(self, image: ClusterImage, now_ms: int) -> Result:
+        """Groups look at the topics again, each in its turn, when the image has been replayed."""
+        before = self.image.topics
+        changed = {
+            name
+            for name in before.keys() | image.topics.keys()
+            if before.get(name) is not image.topics.get(name)
+        }
+        timers = [
+            TimerChange(refresh_timer(group.group_id), now_ms)
+            for group in self._groups.values()
+            if isinstance(group, ConsumerGroup)
+            and group.members
+            and (group.regex_subscribers or not changed.isdisjoint(group.index.subscribed_topics))
+        ]
+        return Result(records=(cr.ImageChanged(image=image),), timers=tuple(timers))
+
     # Changing -------------------------------------------------------------------------------------
 
     def replay(self, record: GroupRecord) -> None:
@@ -147,14 +330,65 @@ class GroupShard:
             case OffsetCommitted():
                 self._replay_offset(record)
             case GroupWritten():
-                if record.group is None:
+                if record.group is not None:
+                    self._put_classic(record.group)
+                elif not isinstance(self._groups.get(record.group_id), ConsumerGroup):
                     self._groups.pop(record.group_id, None)
-                else:
-                    self._groups[record.group_id] = record.group
             case ClassicGroupChanged():
-                self._groups[record.group.group_id] = record.group
+                self._put_classic(record.group)
+            case cr.ImageChanged():
+                self.image = record.image
+                for group in self._groups.values():
+                    if isinstance(group, ConsumerGroup):
+                        group.replay_image(record.image)
+            case _:
+                self._replay_consumer(record)
+
+    def _put_classic(self, group: ClassicGroup) -> None:
+        self._drop_consumer_group(group.group_id)
+        self._groups[group.group_id] = group
+
+    def _drop_consumer_group(self, group_id: str) -> None:
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            self.consumer_members -= len(group.members)
+            del self._groups[group_id]
+
+    def _replay_consumer(self, record: cr.ConsumerGroupRecord) -> None:
+        group = self._consumer_group(record)
+        if group is None:
+            return
+        members = len(group.members)
+        match record:
+            case cr.CurrentWritten():
+                group.replay_current(record.member_id, record.member)
+            case cr.MemberWritten():
+                group.replay_member(record.member_id, record.member)
+            case cr.TargetWritten():
+                group.replay_target(record.member_id, record.target)
+            case cr.TargetEpochWritten():
+                if record.epoch is not None:
+                    group.replay_target_epoch(record.epoch, record.timestamp_ms)
+            case cr.GroupEpochWritten():
+                if record.epoch is None:
+                    self._drop_consumer_group(record.group_id)
+                    return
+                group.replay_epoch(record.epoch, record.metadata_hash)
+            case cr.RegexWritten():
+                group.replay_regex(record.regex, record.resolved)
             case _:
                 assert_never(record)
+        self.consumer_members += len(group.members) - members
+
+    def _consumer_group(self, record: cr.ConsumerGroupRecord) -> ConsumerGroup | None:
+        """The group of a record; made by the first one that is not a tombstone."""
+        group = self._groups.get(record.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if _is_tombstone(record):
+            return None
+        made = self._groups[record.group_id] = ConsumerGroup(record.group_id, self.image)
+        return made
 
     def _replay_offset(self, record: OffsetCommitted) -> None:
         key = (record.topic, record.partition)
@@ -166,3 +400,17 @@ class GroupShard:
             offsets.pop(key, None)
             if not offsets:
                 del self._offsets[record.group_id]
+
+
+def _is_tombstone(record: cr.ConsumerGroupRecord) -> bool:
+    match record:
+        case cr.GroupEpochWritten() | cr.TargetEpochWritten():
+            return record.epoch is None
+        case cr.MemberWritten() | cr.CurrentWritten():
+            return record.member is None
+        case cr.TargetWritten():
+            return record.target is None
+        case cr.RegexWritten():
+            return record.resolved is None
+        case _:
+            assert_never(record)

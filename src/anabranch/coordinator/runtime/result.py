@@ -38,9 +38,14 @@ class Wake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One decision. `response` None means that the request is parked and will be woken."""
+    """One decision. `response` None means that the request is parked and will be woken.
+
+    `tasks` are pieces of work that take too long for a decision; what comes out of each returns as
+    a command of its own.
+    """
 
     records: tuple[Any, ...] = ()
     response: Any = None
     timers: tuple[TimerChange, ...] = ()
     wakes: tuple[Wake, ...] = ()
+    tasks: tuple[Any, ...] = ()

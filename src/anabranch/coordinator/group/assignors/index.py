@@ -14,7 +14,7 @@ Rules
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from anabranch.coordinator.group.assignors.crews import Crew, Holder, MemberSpec, OwnedTopic
@@ -43,6 +43,11 @@ class TargetIndex:
         self.racks: dict[str, int] = {}
         self.astray: dict[bytes, dict[Unit, dict[str, Holder]]] = {}
         self._interest: dict[str, dict[frozenset[str], Crew]] = {}
+
+    @property
+    def subscribed_topics(self) -> Collection[str]:
+        """The names that any member is subscribed to, whether such a topic exists or not."""
+        return self._interest.keys()
 
     # Members --------------------------------------------------------------------------------------
 

@@ -1,0 +1,93 @@
+"""How a member goes: by its own will, for a while, or because it was not heard from.
+
+Rules
+- Whoever leaves (-1), is silent for a session, or does not give up in time what it was told to, is
+  forgotten; the group epoch grows, and the others get what it had as soon as they speak.
+- A static member that leaves for a while (-2) keeps its place and its partitions until its session
+  ends; it comes back under the same instance id.
+"""
+
+from anabranch.coordinator.group.consumer_commands import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
+from anabranch.coordinator.group.consumer_draft import ConsumerDraft
+from anabranch.coordinator.group.consumer_regex import drop_unused_regex
+from anabranch.coordinator.group.consumer_state import (
+    LEAVING_EPOCH,
+    STATIC_LEAVING_EPOCH,
+    ConsumerMember,
+    MemberState,
+)
+from anabranch.coordinator.group.consumer_target import settle_target
+from anabranch.coordinator.runtime.result import Result
+from anabranch.model.errors import ErrorCode, KafkaError
+
+
+def leave(draft: ConsumerDraft, command: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+    """The member goes for good."""
+    member = _leaving(draft, command)
+    forget(draft, [member], f"member {member.member_id} left")
+    return ConsumerHeartbeatAnswer(member_id=member.member_id, member_epoch=LEAVING_EPOCH)
+
+
+def leave_for_a_while(draft: ConsumerDraft, command: ConsumerHeartbeat) -> Result:
+    """The static member goes and will be back; nobody gets its partitions meanwhile."""
+    member = _leaving(draft, command)
+    draft.write_current(
+        member.with_(
+            member_epoch=STATIC_LEAVING_EPOCH,
+            previous_member_epoch=member.member_epoch,
+            state=MemberState.STABLE,
+            # A commit of any epoch was before this, and none can come after (KIP-1251).
+            assigned=dict.fromkeys(member.assigned, 0),
+            pending_revocation={},
+        )
+    )
+    return draft.result(
+        ConsumerHeartbeatAnswer(member_id=member.member_id, member_epoch=STATIC_LEAVING_EPOCH)
+    )
+
+
+def _leaving(draft: ConsumerDraft, command: ConsumerHeartbeat) -> ConsumerMember:
+    instance_id, member_id = command.instance_id, command.member_id
+    if instance_id is None:
+        member = draft.member(member_id)
+        who = f"Member {member_id}"
+    else:
+        member = draft.holder_of(instance_id)
+        who = f"Instance id {instance_id}"
+    if member is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"{who} is not a member of group {draft.group_id}."
+        )
+    if member.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Member {member_id} was fenced in group {draft.group_id}: member {member.member_id} "
+            f"has the instance id {instance_id} now.",
+        )
+    return member
+
+
+def forget(draft: ConsumerDraft, members: list[ConsumerMember], cause: str) -> None:
+    """Members are gone: what they had is free, and the others are to share it."""
+    for member in members:
+        draft.remove(member)
+    for regex in dict.fromkeys(member.subscribed_topic_regex for member in members):
+        drop_unused_regex(draft, regex)
+    settle_target(draft, [cause])
+
+
+def session_is_over(draft: ConsumerDraft, member_id: str) -> None:
+    """A member was not heard from."""
+    member = draft.member(member_id)
+    if member is not None:
+        forget(draft, [member], f"the session of member {member_id} expired")
+
+
+def rebalance_time_is_up(draft: ConsumerDraft, member_id: str) -> None:
+    """A member did not give up in time what it was told to."""
+    member = draft.member(member_id)
+    if member is not None and member.state is MemberState.UNREVOKED_PARTITIONS:
+        forget(draft, [member], f"member {member_id} took too long to give up partitions")

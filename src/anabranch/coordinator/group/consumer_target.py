@@ -1,0 +1,76 @@
+"""The group epoch and the target assignment of a consumer group.
+
+Rules
+- The group epoch grows when something changes that an assignment depends on: subscriptions, the
+  topics behind them, the assignor that most members ask for, who is a member.
+- A target is computed with the change that calls for it, and not at some later heartbeat as in
+  Kafka; within `group.consumer.assignment.interval.ms` of the last one a timer waits for the rest
+  of that time, so that a hundred members that join at once make a few targets and not a hundred
+  (KIP-1263).
+- Only targets that change are written.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+from anabranch.coordinator.group.assignors.api import AssignorError, compute_targets
+from anabranch.coordinator.group.consumer_draft import ConsumerDraft, target_timer
+from anabranch.model.cluster_image import ClusterImage
+from anabranch.model.errors import ErrorCode, KafkaError
+
+
+def settle_target(draft: ConsumerDraft, causes: Iterable[str]) -> None:
+    """Bump the group epoch if there is a cause, then bring the target up to it if it is time."""
+    cause = "; ".join(dict.fromkeys(causes))
+    if cause:
+        index = draft.group.index
+        with index.trial(draft.spec_changes, draft.target_changes):
+            hash_now = metadata_hash(index.subscribed_topics, draft.environment.image)
+        draft.write_epoch(draft.group_epoch + 1, hash_now, cause)
+    bring_up_target(draft)
+
+
+def bring_up_target(draft: ConsumerDraft) -> None:
+    """Compute the target if it is older than the group and the last one is old enough."""
+    if draft.group_epoch <= draft.target_epoch:
+        return
+    if not draft.member_count:
+        # Nobody is left to compute for; the next member gets its target at once.
+        draft.write_target_epoch(draft.group_epoch, 0)
+        draft.cancel(target_timer(draft.group_id))
+        return
+    interval_ms = draft.settings.assignment_interval_ms
+    last_ms = draft.target_timestamp_ms
+    # A clock that was set back must not hold up a group for as long.
+    if last_ms and interval_ms and 0 <= draft.now_ms - last_ms < interval_ms:
+        draft.set_timer(target_timer(draft.group_id), last_ms + interval_ms - draft.now_ms)
+        return
+    assignor = draft.environment.assignors.preferred(draft.votes())
+    try:
+        targets = compute_targets(
+            assignor, draft.group.index, draft.spec_changes, draft.target_changes
+        )
+    except AssignorError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+    for member_id, target in targets.items():
+        draft.write_target(member_id, target)
+    draft.write_target_epoch(draft.group_epoch, draft.now_ms)
+    draft.cancel(target_timer(draft.group_id))
+
+
+def metadata_hash(topics: Iterable[str], image: ClusterImage) -> int:
+    """A number for the topics of a group as they are in an image: another one when any differs.
+
+    Kafka has XXH3 here; the number is only ever compared with one that was made by this function,
+    or found different after a journal changed hands, which costs one epoch.
+    """
+    known = [image.topics[name] for name in sorted(topics) if name in image.topics]
+    if not known:
+        return 0
+    digest = hashlib.blake2b(digest_size=8)
+    for topic in known:
+        digest.update(topic.topic_id)
+        digest.update(b"%d " % topic.partitions)
+        for racks in topic.racks:
+            digest.update(f"{sorted(racks)}".encode())
+    return int.from_bytes(digest.digest(), "big", signed=True)
