@@ -7,8 +7,14 @@ import pytest
 
 from anabranch.wire.api import Api
 from anabranch.wire.header import read_request_header, skip_header_tags
+from anabranch.wire.messages.consumer_group_describe import (
+    CONSUMER_GROUP_DESCRIBE,
+    MEMBER_TYPE_CONSUMER,
+)
+from anabranch.wire.messages.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from anabranch.wire.messages.fetch import FETCH
 from anabranch.wire.messages.join_group import JOIN_GROUP
+from anabranch.wire.messages.list_config_resources import LIST_CONFIG_RESOURCES
 from anabranch.wire.messages.metadata import METADATA
 from anabranch.wire.messages.offset_commit import OFFSET_COMMIT
 from anabranch.wire.messages.produce import PRODUCE
@@ -117,6 +123,49 @@ def test_recorded_groups_say_what_was_done() -> None:
     )
     assert by_id.topics[0].topic_id != bytes(16)
     assert by_name.topics[0].name == "orders"
+
+
+def test_recorded_consumer_groups_say_what_was_done() -> None:
+    """Members joined, subscribed by names and by pattern, were given partitions, and left."""
+    for client, pattern, instance_id in (
+        ("java", "o(rders|ffers)", "inst-1"),
+        ("confluent-kafka", "(^o.*)", "inst-0"),
+    ):
+        requests = decoded(client, CONSUMER_GROUP_HEARTBEAT, "request")
+        # A dynamic member leaves with -1, a static one with -2.
+        assert {r.member_epoch for r in requests} == {0, 2, 3, -1, -2}
+        joins = [r for r in requests if r.member_epoch == 0]
+        assert ["orders"] in [r.subscribed_topic_names for r in joins]
+        assert pattern in [r.subscribed_topic_regex for r in joins]
+        assert {r.instance_id for r in requests} == {None, instance_id}
+        assert all(r.rebalance_timeout_ms == 300_000 for r in joins)
+        assert any(r.rebalance_timeout_ms == -1 and r.topic_partitions is None for r in requests)
+        responses = decoded(client, CONSUMER_GROUP_HEARTBEAT, "response")
+        # A coordinator that is still loading says only that.
+        assert {(r.error_code, r.member_id is None) for r in responses} <= {(0, False), (14, True)}
+        assigned = [r.assignment for r in responses if r.assignment is not None]
+        assert any(sum(len(t.partitions) for t in a.topic_partitions) == 3 for a in assigned)
+        owned = [r.topic_partitions for r in requests if r.topic_partitions]
+        assert any(part in [a.topic_partitions for a in assigned] for part in owned)
+
+
+def test_recorded_descriptions_say_what_was_done() -> None:
+    """A stable group and one that nobody knows were described, and resources listed."""
+    known, unknown = decoded("java", CONSUMER_GROUP_DESCRIBE, "response")
+    (group,) = known.groups
+    assert (group.group_state, group.assignor_name, group.movements) == ("Stable", "uniform", [])
+    assert group.group_epoch == group.assignment_epoch == 3
+    assert {m.member_type for m in group.members} == {MEMBER_TYPE_CONSUMER}
+    assert {m.subscribed_topic_regex for m in group.members} == {"", "o(rders|ffers)"}
+    assert all(m.assignment == m.target_assignment for m in group.members)
+    assert [g.error_code for g in unknown.groups] == [69]
+    some, everything = decoded("java", LIST_CONFIG_RESOURCES, "response")
+    assert {(r.resource_type, r.resource_name) for r in some.config_resources} == {
+        (32, "java-group"),
+        (2, "orders"),
+        (2, "offers"),
+    }
+    assert {r.resource_type for r in everything.config_resources} == {2, 4, 8, 32}
 
 
 def test_recordings_cover_the_apis_of_stock_clients() -> None:

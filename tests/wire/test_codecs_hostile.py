@@ -10,10 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from anabranch.wire.api import Api
+from anabranch.wire.messages.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+)
 from anabranch.wire.messages.create_topics import CREATE_TOPICS, CreateTopicsRequest
 from anabranch.wire.messages.fetch import FETCH, FetchRequest
 from anabranch.wire.messages.join_group import JOIN_GROUP, JoinGroupRequest
 from anabranch.wire.messages.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
+from anabranch.wire.messages.list_config_resources import (
+    LIST_CONFIG_RESOURCES,
+    ListConfigResourcesRequest,
+)
 from anabranch.wire.messages.list_groups import LIST_GROUPS, ListGroupsRequest
 from anabranch.wire.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from anabranch.wire.messages.offset_commit import OFFSET_COMMIT, OffsetCommitRequest
@@ -32,7 +40,8 @@ HUGE = [
 
 def encoded(api: Api, version: int, kind: str) -> bytes:
     cls, encode, _ = sided(api, version, kind)
-    return b"".join(encode(full_message(cls, version, flexible=api.is_flexible(version))))
+    flexible = api.is_flexible(version)
+    return b"".join(encode(full_message(cls, version, flexible=flexible, private=True)))
 
 
 def decode_or_refuse(decode: Any, data: bytes) -> None:
@@ -146,6 +155,18 @@ def test_mutations_are_met(
         (OFFSET_FETCH, 6, OffsetFetchRequest(require_stable=True), "require_stable"),
         (OFFSET_FETCH, 8, OffsetFetchRequest(group_id="g"), "group_id"),
         (LIST_GROUPS, 4, ListGroupsRequest(types_filter=["classic"]), "types_filter"),
+        (
+            CONSUMER_GROUP_HEARTBEAT,
+            0,
+            ConsumerGroupHeartbeatRequest(subscribed_topic_regex="o.*"),
+            "subscribed_topic_regex",
+        ),
+        (
+            LIST_CONFIG_RESOURCES,
+            0,
+            ListConfigResourcesRequest(resource_types=[32]),
+            "resource_types",
+        ),
     ],
 )
 def test_requests_do_not_lose_what_matters(

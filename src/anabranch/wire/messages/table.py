@@ -3,6 +3,8 @@
 from anabranch.wire.api import Api
 from anabranch.wire.messages.alter_configs import ALTER_CONFIGS
 from anabranch.wire.messages.api_versions import API_VERSIONS
+from anabranch.wire.messages.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from anabranch.wire.messages.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from anabranch.wire.messages.create_partitions import CREATE_PARTITIONS
 from anabranch.wire.messages.create_topics import CREATE_TOPICS
 from anabranch.wire.messages.delete_groups import DELETE_GROUPS
@@ -21,6 +23,7 @@ from anabranch.wire.messages.incremental_alter_configs import INCREMENTAL_ALTER_
 from anabranch.wire.messages.init_producer_id import INIT_PRODUCER_ID
 from anabranch.wire.messages.join_group import JOIN_GROUP
 from anabranch.wire.messages.leave_group import LEAVE_GROUP
+from anabranch.wire.messages.list_config_resources import LIST_CONFIG_RESOURCES
 from anabranch.wire.messages.list_groups import LIST_GROUPS
 from anabranch.wire.messages.list_offsets import LIST_OFFSETS
 from anabranch.wire.messages.metadata import METADATA
@@ -62,6 +65,9 @@ APIS: dict[int, Api] = {
         OFFSET_DELETE,
         DESCRIBE_CLUSTER,
         DESCRIBE_PRODUCERS,
+        CONSUMER_GROUP_HEARTBEAT,
+        CONSUMER_GROUP_DESCRIBE,
+        LIST_CONFIG_RESOURCES,
         DESCRIBE_TOPIC_PARTITIONS,
     )
 }
