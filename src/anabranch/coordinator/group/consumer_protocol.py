@@ -23,10 +23,6 @@ NO_GENERATION = -1
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
-# The fewest bytes of an element: what makes a count believable before anything is allocated.
-_STRING_MIN_BYTES = 2
-_TOPIC_MIN_BYTES = 6
-_INT32_BYTES = 4
 
 TopicPartitions = tuple[str, tuple[int, ...]]
 
@@ -142,10 +138,11 @@ def _read_int32(data: bytes, pos: int) -> tuple[int, int]:
     return value, pos + _INT32.size
 
 
-def _read_count(data: bytes, pos: int, element_min_bytes: int) -> tuple[int, int]:
+def _read_count(data: bytes, pos: int) -> tuple[int, int]:
+    """A count that promises too much is found out when the data ends, before it costs anything."""
     count, pos = _read_int32(data, pos)
-    if count < 0 or count * element_min_bytes > len(data) - pos:
-        raise ConsumerProtocolError(f"{count} elements do not fit in {len(data) - pos} bytes")
+    if count < 0:
+        raise ConsumerProtocolError(f"a list cannot have {count} elements")
     return count, pos
 
 
@@ -171,7 +168,7 @@ def _read_string(data: bytes, pos: int) -> tuple[str, int]:
 
 
 def _read_strings(data: bytes, pos: int) -> tuple[tuple[str, ...], int]:
-    count, pos = _read_count(data, pos, _STRING_MIN_BYTES)
+    count, pos = _read_count(data, pos)
     texts = []
     for _ in range(count):
         text, pos = _read_string(data, pos)
@@ -187,13 +184,13 @@ def _read_bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
 
 
 def _read_topic_partitions(data: bytes, pos: int) -> tuple[tuple[TopicPartitions, ...], int]:
-    count, pos = _read_count(data, pos, _TOPIC_MIN_BYTES)
+    count, pos = _read_count(data, pos)
     topics = []
     for _ in range(count):
         topic, pos = _read_string(data, pos)
-        size, pos = _read_count(data, pos, _INT32_BYTES)
+        size, pos = _read_count(data, pos)
         topics.append((topic, struct.unpack_from(f">{size}i", data, pos)))
-        pos += size * _INT32_BYTES
+        pos += size * _INT32.size
     return tuple(topics), pos
 
 
