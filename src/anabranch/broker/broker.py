@@ -78,9 +78,10 @@ class Broker:
         self._endpoints: dict[str, tuple[str, int]] = {}
         self._read_dynamic_configs()
         self.group_configs = GroupConfigs(self.engine.store, self.get_int)
-        self.topics = Topics(self.engine, self.log_settings_of)
+        self.topics = Topics(self.engine, self.log_settings_of, self.rack)
         self.topics.open(now_ms())
         self.groups = GroupCoordinator(self, steady_ms)
+        self.topics.on_change = self.groups.topic_changed
 
     def close(self) -> None:
         """Finish what runs, close every log, leave the folder clean."""

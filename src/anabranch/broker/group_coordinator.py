@@ -10,13 +10,18 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from anabranch.broker.group_configs import GroupConfigValues
 from anabranch.broker.shard_driver import ShardDriver
 from anabranch.broker.topics import Topic
+from anabranch.config.group_config import migration_policy
 from anabranch.coordinator.group import commands as c
-from anabranch.coordinator.group.classic_state import ClassicGroup
+from anabranch.coordinator.group.assignors.registry import build_registry
 from anabranch.coordinator.group.commands import Command, CommittedOffset
+from anabranch.coordinator.group.consumer_commands import ClusterChanged
+from anabranch.coordinator.group.consumer_draft import Environment
+from anabranch.coordinator.group.consumer_settings import ConsumerSettings, MigrationPolicy
 from anabranch.coordinator.group.settings import GroupSettings
-from anabranch.coordinator.group.shard import GroupShard
+from anabranch.coordinator.group.shard import Group, GroupShard, Surroundings
 from anabranch.coordinator.runtime.result import WaiterId
 from anabranch.engine.journal.partitions import partition_for
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -37,6 +42,13 @@ class GroupCoordinator:
         self._broker = broker
         self._steady_ms = steady_ms
         self._settings = _group_settings(broker)
+        self._surroundings = Surroundings(
+            assignors=build_registry(broker.settings.get_list("group.consumer.assignors")),
+            consumer_settings=self._consumer_settings,
+            broker_members=self.consumer_members,
+        )
+        self._consumer_settings_of: dict[GroupConfigValues, ConsumerSettings] = {}
+        broker.group_configs.on_change = self._group_config_changed
         self._drivers: list[ShardDriver] = []
         self._waiters = itertools.count(1)
         topic = broker.topics.get(JOURNAL_TOPIC)
@@ -45,7 +57,9 @@ class GroupCoordinator:
 
     def _open(self, topic: Topic) -> None:
         self._drivers = [
-            ShardDriver(partition, self._settings, self._broker, self._steady_ms)
+            ShardDriver(
+                partition, self._settings, self._surroundings, self._broker, self._steady_ms
+            )
             for partition in topic.partitions
         ]
         for driver in self._drivers:
@@ -82,6 +96,22 @@ class GroupCoordinator:
             "max.message.bytes": str(_JOURNAL_MAX_MESSAGE_BYTES),
         }
 
+    # What shards look at --------------------------------------------------------------------------
+
+    def _consumer_settings(self, group_id: str) -> ConsumerSettings:
+        values = self._broker.group_configs.effective(group_id)
+        settings = self._consumer_settings_of.get(values)
+        if settings is None:
+            settings = self._consumer_settings_of[values] = _make_settings(self._broker, values)
+        return settings
+
+    def _group_config_changed(self, group_id: str) -> None:
+        self._consumer_settings_of.clear()
+
+    def consumer_members(self) -> int:
+        """How many members all consumer groups have, who share the budget of heartbeats."""
+        return sum([driver.shard.consumer_members for driver in self._drivers])
+
     # Commands -------------------------------------------------------------------------------------
 
     def new_waiter(self) -> WaiterId:
@@ -114,7 +144,7 @@ class GroupCoordinator:
         driver.check_serving()
         return driver.shard
 
-    def group(self, group_id: str) -> ClassicGroup | None:
+    def group(self, group_id: str) -> Group | None:
         shard = self._shard(group_id)
         return shard.group(group_id) if shard is not None else None
 
@@ -123,9 +153,15 @@ class GroupCoordinator:
         shard = self._shard(group_id)
         return shard.offsets(group_id) if shard is not None else {}
 
-    def all_groups(self) -> list[ClassicGroup]:
+    def environment(self, group_id: str) -> Environment:
+        """What decisions about a consumer group know beside it."""
+        shard = self._shard(group_id)
+        assert shard is not None, "there is no group without a shard"
+        return shard.environment(group_id)
+
+    def all_groups(self) -> list[Group]:
         """Every group, by name; those of a shard that cannot be read are not known."""
-        found: list[ClassicGroup] = []
+        found: list[Group] = []
         for driver in self._drivers:
             for group_id in driver.shard.group_ids() if driver.refusal is None else ():
                 group = driver.shard.group(group_id)
@@ -134,6 +170,14 @@ class GroupCoordinator:
         return sorted(found, key=lambda group: group.group_id)
 
     # Chores ---------------------------------------------------------------------------------------
+
+    def topic_changed(self, topic: str) -> None:
+        """A topic was created, grew or went: the groups that want it share it out anew."""
+        if not self._drivers:
+            return
+        command = ClusterChanged(image=self._broker.topics.image, changed=frozenset({topic}))
+        for driver in self._drivers:
+            _do(driver, command)
 
     def topic_deleted(self, topic: str) -> None:
         """What was committed for a topic goes with it."""
@@ -177,4 +221,17 @@ def _group_settings(broker: "Broker") -> GroupSettings:
         max_size=broker.get_int("group.max.size"),
         offset_metadata_max_bytes=broker.get_int("offset.metadata.max.bytes"),
         offsets_retention_ms=broker.get_int("offsets.retention.minutes") * 60_000,
+    )
+
+
+def _make_settings(broker: "Broker", values: GroupConfigValues) -> ConsumerSettings:
+    return ConsumerSettings(
+        session_timeout_ms=values.session_timeout_ms,
+        heartbeat_interval_ms=values.heartbeat_interval_ms,
+        heartbeat_rate_budget=values.heartbeat_rate_budget,
+        heartbeat_fast_interval_ms=broker.get_int("group.consumer.heartbeat.fast.interval.ms"),
+        assignment_interval_ms=values.assignment_interval_ms,
+        max_size=broker.get_int("group.consumer.max.size"),
+        migration_policy=MigrationPolicy(migration_policy(broker.settings)),
+        regex_refresh_interval_ms=broker.get_int("group.consumer.regex.refresh.interval.ms"),
     )

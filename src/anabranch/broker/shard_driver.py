@@ -24,10 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.deferred import Deferred
 from anabranch.broker.partition import Partition
+from anabranch.broker.topics import INTERNAL_TOPICS
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.commands import Command
+from anabranch.coordinator.group.consumer_commands import RegexesResolved, ResolveRegexes
+from anabranch.coordinator.group.consumer_records import ImageChanged
 from anabranch.coordinator.group.settings import GroupSettings
-from anabranch.coordinator.group.shard import GroupShard
+from anabranch.coordinator.group.shard import GroupShard, Surroundings
+from anabranch.coordinator.group.topic_regex import match_topics
 from anabranch.coordinator.runtime.result import Result, TimerChange, TimerKey, WaiterId
 from anabranch.coordinator.runtime.timers import Timers
 from anabranch.engine.journal.errors import JournalError
@@ -55,15 +59,17 @@ class ShardDriver:
         self,
         partition: Partition,
         settings: GroupSettings,
+        surroundings: Surroundings,
         broker: "Broker",
         steady_ms: Callable[[], int],
     ) -> None:
         self.partition = partition
         self._broker = broker
         self._settings = settings
+        self._surroundings = surroundings
         self._now_ms = broker.now_ms
         self._steady_ms = steady_ms
-        self.shard = GroupShard(settings)
+        self.shard = self._new_shard()
         # Why nothing is served, while that is so.
         self.refusal: KafkaError | None = None
         self._timers = Timers()
@@ -71,6 +77,8 @@ class ShardDriver:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = _NEVER_MS
         self._reload_from_ms = 0
+        # Groups whose regular expressions are being matched.
+        self._resolving: set[str] = set()
 
     # Loading --------------------------------------------------------------------------------------
 
@@ -78,8 +86,8 @@ class ShardDriver:
         """Read the journal and rebuild the state; refuse everything if it cannot be read."""
         self.refusal = None
         self._timers.clear()
-        self.shard = GroupShard(self._settings)
-        shard = GroupShard(self._settings)
+        self.shard = self._new_shard()
+        shard = self._new_shard()
         skipped: Counter[int] = Counter()
         try:
             for record in read_records(self.partition.log, skipped):
@@ -101,6 +109,11 @@ class ShardDriver:
             assert not record.is_durable, "what follows from the journal is not written again"
             shard.replay(record)
         self._set_timers(result, now_ms)
+
+    def _new_shard(self) -> GroupShard:
+        shard = GroupShard(self._settings, self._surroundings)
+        shard.replay(ImageChanged(image=self._broker.topics.image))
+        return shard
 
     @property
     def _name(self) -> str:
@@ -172,6 +185,8 @@ class ShardDriver:
         is_written = self._record(result, now_ms) if result.records else False
         if result.timers and self._set_timers(result, now_ms):
             self.arm()
+        for task in result.tasks:
+            self._begin(task)
         woken = [(self._parked.pop(wake.waiter, None), wake.response) for wake in result.wakes]
         if not is_written or not self._broker.must_sync(self.partition, acks=-1):
             if woken:
@@ -235,6 +250,35 @@ class ShardDriver:
         # A journal that takes long to read is read the more seldom.
         ended_ms = self._steady_ms()
         self._reload_from_ms = ended_ms + max(_RELOAD_PAUSE_MS, 10 * (ended_ms - began_ms))
+
+    # Work that takes longer than a decision may ---------------------------------------------------
+
+    def _begin(self, task: ResolveRegexes) -> None:
+        """Match regular expressions off the loop; what they match comes back as a command."""
+        group_id = task.group_id
+        if group_id in self._resolving:
+            return  # when that is done, the decision sees that there is more to do
+        self._resolving.add(group_id)
+        topics = [name for name in task.image.topics if name not in INTERNAL_TOPICS]
+        work = asyncio.get_running_loop().run_in_executor(
+            self._broker.background, match_topics, task.regexes, topics
+        )
+        work.add_done_callback(functools.partial(self._resolved, task))
+
+    def _resolved(
+        self, task: ResolveRegexes, work: asyncio.Future[dict[str, frozenset[str]]]
+    ) -> None:
+        self._resolving.discard(task.group_id)
+        if work.cancelled() or self.refusal is not None:
+            return
+        command = RegexesResolved(
+            group_id=task.group_id, topics=work.result(), version=task.image.version
+        )
+        try:
+            self.do(command)
+        except KafkaError as error:
+            logs.error("coordinator.regex.failed", group=task.group_id, reason=error.message)
+        self._broker.wake_fetches()
 
     # Time -----------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from anabranch.broker.partition import Partition
 from anabranch.engine.embedded import EmbeddedEngine
 from anabranch.engine.metadata_store import STORE_ERRORS, StoredTopic
 from anabranch.log.log_config import LogConfig
+from anabranch.model.cluster_image import ClusterImage, TopicImage
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.topics import RESERVED_IDS, check_topic_name, colliding_name
 
@@ -28,6 +29,8 @@ class Topic:
     topic_id: bytes
     configs: Mapping[str, str]
     partitions: list[Partition] = field(default_factory=list)
+    # What coordinators know of it; another object whenever that changes.
+    image: TopicImage = field(default_factory=lambda: TopicImage("", b"", 0))
 
     @property
     def is_internal(self) -> bool:
@@ -51,11 +54,17 @@ class Topics:
         self,
         engine: EmbeddedEngine,
         log_settings_of: Callable[[Mapping[str, str]], LogSettings],
+        rack: str | None = None,
     ) -> None:
         self._engine = engine
         self._log_settings_of = log_settings_of
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        self._rack = rack
+        self._image: ClusterImage | None = None
+        self._image_version = 0
+        # Told the name of every topic that was created, grew or went.
+        self.on_change: Callable[[str], None] | None = None
 
     def __iter__(self) -> Iterator[Topic]:
         """All topics in the order of their names."""
@@ -69,6 +78,23 @@ class Topics:
 
     def get_by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
+
+    @property
+    def image(self) -> ClusterImage:
+        """All topics as they are now, for coordinators; made anew when it is asked for."""
+        if self._image is None:
+            topics = {topic.name: topic.image for topic in self._by_name.values()}
+            self._image = ClusterImage(
+                self._image_version, topics, {topic.topic_id: topic for topic in topics.values()}
+            )
+        return self._image
+
+    def _changed(self, topic: Topic) -> None:
+        racks = (frozenset({self._rack}),) * len(topic.partitions) if self._rack else ()
+        topic.image = TopicImage(topic.name, topic.topic_id, len(topic.partitions), racks)
+        self._image, self._image_version = None, self._image_version + 1
+        if self.on_change is not None:
+            self.on_change(topic.name)
 
     def partition(self, name: str, index: int) -> Partition:
         """A partition by topic name; UNKNOWN_TOPIC_OR_PARTITION when there is none."""
@@ -88,6 +114,7 @@ class Topics:
             topic = Topic(kept.name, kept.topic_id, dict(kept.configs))
             self._add_partitions(topic, kept.partitions)
             self._put(topic)
+            self._changed(topic)
 
     def _put(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
@@ -133,6 +160,7 @@ class Topics:
         topic = Topic(name, topic_id, dict(configs))
         self._add_partitions(topic, partitions)
         self._put(topic)
+        self._changed(topic)
         return topic
 
     def grow(self, topic: Topic, partitions: int, now_ms: int) -> None:
@@ -149,6 +177,7 @@ class Topics:
                 self._engine.discard_logs(made)
                 raise
         self._add_partitions(topic, partitions)
+        self._changed(topic)
 
     def set_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Replace a topic's settings; its logs follow at once."""
@@ -172,6 +201,7 @@ class Topics:
         del self._by_id[topic.topic_id]
         for partition in topic.partitions:
             self._engine.remove_log(partition.log)
+        self._changed(topic)
 
 
 @contextlib.contextmanager

@@ -145,7 +145,7 @@ _TIMING_LINES = (
     ),
     _consumer(
         "group.consumer.heartbeat.fast.interval.ms",
-        20,
+        50,
         at_least(1),
         "How long a member is at least told to wait between two heartbeats, which is when it has "
         "just come to owe or await a partition. Without a heartbeat rate budget it has no effect.",

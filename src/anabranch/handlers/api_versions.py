@@ -8,6 +8,7 @@ answer with UNSUPPORTED_VERSION, so that the client can ask again.
 import re
 
 from anabranch.broker.broker import Broker
+from anabranch.config.group_config import serves_consumer_protocol
 from anabranch.handlers.route import RequestContext, Route, route
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.messages.api_versions import (
@@ -15,7 +16,15 @@ from anabranch.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
+
+# The consumer protocol of KIP-848: 1 where it is served.
+_GROUP_VERSION = "group.version"
+_SUPPORTED_FEATURES = [SupportedFeatureKey(name=_GROUP_VERSION, min_version=0, max_version=1)]
+# Features follow from the settings here and never change while a broker runs.
+_FEATURES_EPOCH = 0
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
@@ -52,7 +61,18 @@ def handle(
         error = ErrorCode.REBOOTSTRAP_REQUIRED
     if error:
         return ApiVersionsResponse(error_code=error)
-    return ApiVersionsResponse(api_keys=_served)
+    level = int(serves_consumer_protocol(broker.settings))
+    return ApiVersionsResponse(
+        api_keys=_served,
+        # Clients of version 3 stumble over a lowest version of 0.
+        supported_features=_SUPPORTED_FEATURES if context.version >= 4 else [],
+        finalized_features_epoch=_FEATURES_EPOCH,
+        finalized_features=[
+            FinalizedFeatureKey(
+                name=_GROUP_VERSION, max_version_level=level, min_version_level=level
+            )
+        ],
+    )
 
 
 def unsupported_version_answer(

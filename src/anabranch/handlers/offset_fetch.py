@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from anabranch.broker.broker import Broker
 from anabranch.coordinator.group.commands import CommittedOffset
+from anabranch.coordinator.group.consumer_offsets import check_fetch
+from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.coordinator.group.offsets import committed_offset
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -82,6 +84,7 @@ def _group(
 ) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=asked.group_id)
     try:
+        _check_member(broker, asked)
         committed = broker.groups.offsets(asked.group_id)
     except KafkaError as refusal:
         answer.error_code = refusal.code
@@ -93,6 +96,15 @@ def _group(
     topics = asked.topics if asked.topics is not None else _all_topics(broker, committed, uses_ids)
     answer.topics = [_answer(broker, topic, committed, uses_ids) for topic in topics]
     return answer
+
+
+def _check_member(broker: Broker, asked: OffsetFetchRequestGroup) -> None:
+    """Refuse who is not, or not any more, the member of a consumer group that it says it is."""
+    group = broker.groups.group(asked.group_id)
+    if isinstance(group, ConsumerGroup):
+        code = check_fetch(group, asked.member_id, asked.member_epoch)
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code, f"Member {asked.member_id} of group {asked.group_id}.")
 
 
 def _all_topics(

@@ -3,6 +3,8 @@
 from anabranch.handlers import (
     alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -21,6 +23,7 @@ from anabranch.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -38,6 +41,8 @@ ROUTES: dict[int, Route] = {
     for module in (
         alter_configs,
         api_versions,
+        consumer_group_describe,
+        consumer_group_heartbeat,
         create_partitions,
         create_topics,
         delete_groups,
@@ -56,6 +61,7 @@ ROUTES: dict[int, Route] = {
         init_producer_id,
         join_group,
         leave_group,
+        list_config_resources,
         list_groups,
         list_offsets,
         metadata,

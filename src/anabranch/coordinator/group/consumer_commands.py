@@ -51,9 +51,10 @@ class ConsumerHeartbeatAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterChanged:
-    """Topics were created, grew or went."""
+    """Topics were created, grew or went; `changed` are their names."""
 
     image: ClusterImage
+    changed: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

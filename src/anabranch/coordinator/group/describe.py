@@ -3,10 +3,16 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicState
+from anabranch.coordinator.group.classic_state import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicGroup,
+    ClassicState,
+)
+from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.model.errors import ErrorCode
 
 CLASSIC_GROUP_TYPE = "classic"
+CONSUMER_GROUP_TYPE = "consumer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +44,9 @@ class ListedGroup:
     type: str
 
 
-def describe_group(group_id: str, group: ClassicGroup | None) -> DescribedGroup:
-    """A group with its members; a group that is not there is Dead."""
-    if group is None:
+def describe_group(group_id: str, group: ClassicGroup | ConsumerGroup | None) -> DescribedGroup:
+    """A group with its members; one that is not there, or of the other protocol, is Dead."""
+    if not isinstance(group, ClassicGroup):
         return DescribedGroup(
             error=ErrorCode.GROUP_ID_NOT_FOUND, group_id=group_id, state=ClassicState.DEAD.value
         )
@@ -67,22 +73,32 @@ def describe_group(group_id: str, group: ClassicGroup | None) -> DescribedGroup:
 
 
 def list_groups(
-    groups: Iterable[ClassicGroup], states: Collection[str] = (), types: Collection[str] = ()
+    groups: Iterable[ClassicGroup | ConsumerGroup],
+    states: Collection[str] = (),
+    types: Collection[str] = (),
 ) -> list[ListedGroup]:
     """The groups in one of the states and of one of the types; no filter lets everything pass.
 
     Filters are names in any case. A name that means nothing here matches nothing.
     """
     wanted_states = {state.strip().lower() for state in states}
-    if types and CLASSIC_GROUP_TYPE not in {name.lower() for name in types}:
-        return []
+    wanted_types = {name.strip().lower() for name in types}
     return [
-        ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type or "",
-            state=group.state.value,
-            type=CLASSIC_GROUP_TYPE,
-        )
-        for group in groups
-        if not wanted_states or group.state.value.lower() in wanted_states
+        listed
+        for listed in map(_listed, groups)
+        if (not wanted_states or listed.state.lower() in wanted_states)
+        and (not wanted_types or listed.type in wanted_types)
     ]
+
+
+def _listed(group: ClassicGroup | ConsumerGroup) -> ListedGroup:
+    if isinstance(group, ConsumerGroup):
+        protocol_type, group_type = CONSUMER_PROTOCOL_TYPE, CONSUMER_GROUP_TYPE
+    else:
+        protocol_type, group_type = group.protocol_type or "", CLASSIC_GROUP_TYPE
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=protocol_type,
+        state=group.state.value,
+        type=group_type,
+    )

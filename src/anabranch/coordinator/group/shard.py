@@ -168,7 +168,7 @@ class GroupShard:
             case c.Loaded():
                 return self._loaded(now_ms)
             case cc.ClusterChanged():
-                return self._cluster_changed(command.image, now_ms)
+                return self._cluster_changed(command, now_ms)
             case cc.RegexesResolved():
                 group = self._groups.get(command.group_id)
                 if not isinstance(group, ConsumerGroup):
@@ -306,14 +306,9 @@ class GroupShard:
                 draft.set_timer(target_timer(group.group_id), 0)
         return draft.result().timers
 
-    def _cluster_changed(self, image: ClusterImage, now_ms: int) -> Result:
+    def _cluster_changed(self, command: cc.ClusterChanged, now_ms: int) -> Result:
         """Groups look at the topics again, each in its turn, when the image has been replayed."""
-        before = self.image.topics
-        changed = {
-            name
-            for name in before.keys() | image.topics.keys()
-            if before.get(name) is not image.topics.get(name)
-        }
+        changed = command.changed
         timers = [
             TimerChange(refresh_timer(group.group_id), now_ms)
             for group in self._groups.values()
@@ -321,7 +316,7 @@ class GroupShard:
             and group.members
             and (group.regex_subscribers or not changed.isdisjoint(group.index.subscribed_topics))
         ]
-        return Result(records=(cr.ImageChanged(image=image),), timers=tuple(timers))
+        return Result(records=(cr.ImageChanged(image=command.image),), timers=tuple(timers))
 
     # Changing -------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 Kafka's tools, and whatever else reads that topic, read ours; a topic that Apache Kafka wrote is
 read here. Versions written are those of Kafka 4: OffsetCommit 4, or 1 where a client asked for its
-own retention (such a record has no place for leader epoch and topic id), GroupMetadata 3.
+own retention (such a record has no place for leader epoch and topic id), GroupMetadata 3. The
+records of consumer groups are in `consumer_group_codec`.
 """
 
 import functools
@@ -11,7 +12,9 @@ from struct import Struct
 
 from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicMember, ClassicState
 from anabranch.coordinator.group.commands import CommittedOffset
+from anabranch.coordinator.group.consumer_records import ConsumerGroupRecord
 from anabranch.coordinator.group.records import GroupWritten, OffsetCommitted
+from anabranch.engine.journal.consumer_group_codec import decode_consumer, encode_consumer
 from anabranch.engine.journal.errors import JournalError
 from anabranch.wire.journal.consumer_offsets import (
     GROUP_METADATA,
@@ -24,7 +27,7 @@ from anabranch.wire.journal.consumer_offsets import (
 from anabranch.wire.journal.record_type import RecordType, read_prefix
 from anabranch.wire.primitives import DecodeError
 
-DurableRecord = OffsetCommitted | GroupWritten
+DurableRecord = OffsetCommitted | GroupWritten | ConsumerGroupRecord
 
 _NO_TIMESTAMP = -1
 _NO_TIMEOUT = -1
@@ -67,6 +70,8 @@ def encode(record: DurableRecord) -> tuple[bytes, bytes | None]:
         if offset.expire_timestamp_ms != _NO_TIMESTAMP:
             return key, _encode_expiring_offset(offset)
         return key, _encode_offset(offset)
+    if not isinstance(record, GroupWritten):
+        return encode_consumer(record)
     key, group = _encode_group_key(record), record.group
     return key, None if group is None else _encode_group(_group_value(group))
 
@@ -85,9 +90,9 @@ def decode(key: bytes, value: bytes | None) -> DurableRecord | None:
             return _decode_group(key, value)
         if number == LEGACY_OFFSET_COMMIT.number:
             return _decode_offset(LEGACY_OFFSET_COMMIT, key, value)
-    except DecodeError as error:
+        return decode_consumer(number, key, value)
+    except (DecodeError, ValueError) as error:
         raise JournalError(f"a record of __consumer_offsets cannot be read: {error}") from error
-    return None
 
 
 def _decode_offset(record_type: RecordType, key: bytes, value: bytes | None) -> OffsetCommitted:
