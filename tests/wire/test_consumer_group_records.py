@@ -205,11 +205,6 @@ def load_golden() -> dict[str, tuple[bytes, bytes]]:
 
 GOLDEN = load_golden()
 
-NULL_STRUCT_IN_A_TAG = pytest.mark.xfail(
-    strict=True, reason="the codecs lead a null struct in a tag with -1, Kafka with 0"
-)
-NULL_STRUCTS = {"member", "member-with-nulls"}
-
 
 def type_of(key: bytes) -> RecordType:
     return TYPES[read_prefix(key)]
@@ -225,13 +220,7 @@ def test_every_sample_is_known() -> None:
     assert {number: record_type.name for number, record_type in TYPES.items()} == NAMES
 
 
-@pytest.mark.parametrize(
-    "label",
-    [
-        pytest.param(label, marks=[NULL_STRUCT_IN_A_TAG] if label in NULL_STRUCTS else [])
-        for label in WRITTEN
-    ],
-)
+@pytest.mark.parametrize("label", WRITTEN)
 def test_samples_of_kafka_agree(label: str) -> None:
     """A record that Kafka encoded is read as what went in, and is written byte for byte."""
     key_bytes, value_bytes = GOLDEN[label]
@@ -244,7 +233,6 @@ def test_samples_of_kafka_agree(label: str) -> None:
     assert record_type.value_encoder(0)(value) == value_bytes
 
 
-@NULL_STRUCT_IN_A_TAG
 def test_records_of_a_living_group_survive() -> None:
     """What a running Kafka wrote to its topic for a group is read and written byte for byte."""
     path = Path(__file__).parents[1] / "engine" / "golden" / "consumer_offsets.txt"
@@ -327,7 +315,6 @@ def test_bytes_by_hand_agree(record_type: RecordType, data: str, value: Any) -> 
     assert record_type.value_decoder(0)(unhex(data)) == value
 
 
-@NULL_STRUCT_IN_A_TAG
 def test_null_structs_in_tags_are_written() -> None:
     """Null is not the default of the tag; a varint of 0 stands for it, not an int8 of -1."""
     member = ConsumerGroupMemberMetadataValue(client_id="c", client_host="h", classic=None)

@@ -45,6 +45,7 @@ class Outer:
     note: String | None = at("2+", tag=0, default=None)
     place: Inner | None = at("2+", tag=1, nullable="none", default=None)
     numbers: list[Int32] = at("2+", tag=3)
+    origin: Inner | None = at("2+", tag=4)
     private: Int64 = at("2+", tag=10_000, default=-1)
 
 
@@ -156,6 +157,16 @@ def test_tagged_struct_that_is_none_is_left_out() -> None:
     assert bare.endswith(b"\0")
     assert full == bare[:-1] + b"\1\1\6\0\0\0\1\1\0"
     assert decode(full, 2).place == Inner(number=1)
+
+
+def test_nullable_struct_in_a_tag_is_led_by_a_varint() -> None:
+    """In a tag a nullable struct is announced by 1 too, but null is 0, unless it is the default."""
+    bare = encode(Outer(), 2)
+    for origin, tag in ((None, b"\4\1\0"), (Inner(number=1), b"\4\7\1\0\0\0\1\1\0")):
+        data = encode(Outer(origin=origin), 2)
+        assert data == bare[:-1] + b"\1" + tag
+        assert decode(data, 2).origin == origin
+    assert decode(bare, 2).origin == Inner()
 
 
 def test_missing_fields_decode_to_their_defaults() -> None:

@@ -2,7 +2,7 @@
 
 Version notes: 1 which protocol each member speaks (KIP-1099). Topics that are gone are left out of
 assignments. A tagged field of our own (10000) has the partitions that are on their way from one
-member to another; clients that do not know it pass over it.
+member to another, for those who ask for it by another tagged field.
 """
 
 from collections.abc import Iterable
@@ -41,6 +41,8 @@ def handle(
     for group_id in request.group_ids:
         try:
             answer = _describe(broker, group_id)
+            if not request.include_movements:
+                answer.movements = []
         except KafkaError as error:
             answer = DescribedGroup(
                 group_id=group_id, error_code=error.code, error_message=error.message

@@ -127,15 +127,17 @@ class _DecodeWriter:
         out.line(f"{result} = {out.constant(cls, 'C')}({arguments})")
         return result
 
-    def field(self, field: FieldSpec) -> str:
+    def field(self, field: FieldSpec, *, tagged: bool = False) -> str:
         nullable = field.nullable_in(self.version)
         if field.is_array:
             return self._array(field, nullable)
+        if tagged and nullable and not isinstance(field.element, Primitive):
+            return self._nullable_struct(field.element, "> 0")
         return self._element(field, field.element, nullable)
 
     def _element(self, field: FieldSpec, element: "Primitive | type[Any]", nullable: bool) -> str:
         if not isinstance(element, Primitive):
-            return self._nullable_struct(element) if nullable else self.struct(element)
+            return self._nullable_struct(element, ">= 0") if nullable else self.struct(element)
         if element.format is not None:
             return self._fixed(element.format)
         length = self._length(is_string=element.name == "string")
@@ -227,14 +229,14 @@ class _DecodeWriter:
                 size += self._smallest(field.element, field.nullable_in(self.version))
         return size
 
-    def _nullable_struct(self, cls: type[Any]) -> str:
-        """A nullable struct is led by a byte: negative for null (KIP-893)."""
+    def _nullable_struct(self, cls: type[Any], is_present: str) -> str:
+        """A nullable struct is led by a byte: negative for null (KIP-893), in a tag 0 for null."""
         out = self.emitter
         present = self._fixed("b")
         self._flush()
         value = out.name("v")
         out.line(f"{value} = None")
-        out.line(f"if {present} >= 0:")
+        out.line(f"if {present} {is_present}:")
         out.indent()
         out.line(f"{value} = {self.struct(cls)}")
         out.dedent()
@@ -261,7 +263,7 @@ class _DecodeWriter:
         for field in tagged:
             out.line(f"if {tag} == {field.placement.tag}:")
             out.indent()
-            value = self.field(field)
+            value = self.field(field, tagged=True)
             self._flush()
             out.line(f"{values[field.name]} = {value}")
             out.line(f"if pos != {stop}: bad_length({size}, {field.name!r})")

@@ -20,6 +20,9 @@ from anabranch.wire.schema import FieldSpec, Primitive, fields_of
 
 EncodeFunction = Callable[[Any], list[bytes | memoryview]]
 
+_NULL_STRUCT = b"\xff"
+_NULL_TAGGED_STRUCT = b"\x00"
+
 
 def make_encoder(cls: type[Any], version: int, *, flexible: bool) -> EncodeFunction:
     """Generate the function that writes `cls` as `version` lays it out."""
@@ -131,17 +134,23 @@ class _EncodeWriter:
         message = f"version {self.version} cannot carry {field.name}"
         self.emitter.line(f"if {self._differs(field, value)}: raise EncodeError({message!r})")
 
-    def field(self, field: FieldSpec, value: str) -> None:
+    def field(self, field: FieldSpec, value: str, null: bytes = _NULL_STRUCT) -> None:
         nullable = field.nullable_in(self.version)
         if field.is_array:
             self._array(field, value, nullable)
         else:
-            self._element(field.element, value, nullable)
+            self._element(field.element, value, nullable, null)
 
-    def _element(self, element: "Primitive | type[Any]", value: str, nullable: bool) -> None:
+    def _element(
+        self,
+        element: "Primitive | type[Any]",
+        value: str,
+        nullable: bool,
+        null: bytes = _NULL_STRUCT,
+    ) -> None:
         out = self.emitter
         if not isinstance(element, Primitive):
-            self._nullable_struct(element, value) if nullable else self.struct(element, value)
+            self._nullable_struct(element, value, null) if nullable else self.struct(element, value)
             return
         if element.format is not None:
             self._fixed(element.format, value)
@@ -185,13 +194,16 @@ class _EncodeWriter:
         self.flush()
         out.dedent()
 
-    def _nullable_struct(self, cls: type[Any], value: str) -> None:
-        """A nullable struct is led by a byte: -1 for null, 1 for present (KIP-893)."""
+    def _nullable_struct(self, cls: type[Any], value: str, null: bytes) -> None:
+        """A nullable struct is led by a byte: -1 for null, 1 for present (KIP-893).
+
+        In a tag Kafka leads it by a varint instead: 0 for null, 1 for present.
+        """
         out = self.emitter
         local = out.name("s")
         self.flush()
         out.line(f"{local} = {value}")
-        out.line(f"if {local} is None: {self.write}(b'\\xff')")
+        out.line(f"if {local} is None: {self.write}({null!r})")
         out.line("else:")
         out.indent()
         out.line(f"{self.write}(b'\\x01')")
@@ -218,7 +230,7 @@ class _EncodeWriter:
             parts = out.name("p")
             out.line(f"{parts} = []")
             self.write = f"{parts}.append"
-            self.field(field, f"{expression}.{field.name}")
+            self.field(field, f"{expression}.{field.name}", _NULL_TAGGED_STRUCT)
             self.flush()
             out.line(f"{parts} = b''.join({parts})")
             tag = encode_uvarint(field.placement.tag or 0)

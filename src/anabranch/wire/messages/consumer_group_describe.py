@@ -1,7 +1,8 @@
 """ConsumerGroupDescribe (key 69): the state, epochs and members of groups of KIP-848.
 
 A tag of our own tells who waits for whom: the partitions that are on their way from one member to
-another. Clients that do not know it pass over it.
+another. Only who asks for it gets it, by another tag: there are clients that stumble over tags they
+do not know.
 
 1 what protocol a member speaks (KIP-1099).
 """
@@ -19,6 +20,8 @@ MEMBER_TYPE_CONSUMER = 1
 class ConsumerGroupDescribeRequest:
     group_ids: list[String] = at("0+")
     include_authorized_operations: Bool = at("0+")
+    # Ours: whether the answer may have the tag of movements.
+    include_movements: Bool = at("0+", tag=10_000)
 
 
 @struct
