@@ -112,3 +112,18 @@ def test_flags_of_a_command_line(start: Callable) -> None:
     _, err = wrong.communicate(timeout=60)
     assert wrong.returncode == 2
     assert b"--consumer-session-timeout-ms: group.consumer.heartbeat.interval.ms=5000" in err
+
+
+@pytest.mark.parametrize("check", [(), ("--check",)])
+def test_an_assignor_that_is_not_there(
+    start: Callable, tmp_path: Path, check: tuple[str, ...]
+) -> None:
+    """A name that no assignor has is a mistake in the configuration, found before the start."""
+    data = tmp_path / "data"
+    arguments = ("--override", f"log.dirs={data}", "--consumer-assignors", "uniform,by-moon")
+    process = start("serve", *arguments, *check)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert b"--consumer-assignors: There is no assignor named 'by-moon'" in err
+    assert b"Known: range, uniform" in err
+    assert not data.exists()

@@ -14,6 +14,8 @@ from anabranch.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 from anabranch.wire.messages.table import APIS
 
@@ -35,7 +37,35 @@ SERVED = [
 @pytest.mark.parametrize("version", range(6))
 def test_all_routes_are_advertised(node: Node, version: int) -> None:
     """Every route is there with its versions, and nothing else."""
-    assert node.call(asking(), version) == ApiVersionsResponse(api_keys=SERVED)
+    answer = node.call(asking(), version)
+    assert answer.error_code == ErrorCode.NONE
+    assert answer.api_keys == SERVED
+
+
+GROUP_VERSION = SupportedFeatureKey(name="group.version", min_version=0, max_version=1)
+
+
+@pytest.mark.parametrize(
+    ("version", "supported"),
+    [(0, []), (2, []), (3, []), (4, [GROUP_VERSION]), (5, [GROUP_VERSION])],
+)
+def test_features_that_could_be(node: Node, version: int, supported: list[Any]) -> None:
+    """The consumer protocol is offered from version 4 on: older ones cannot read a lowest of 0."""
+    assert node.call(asking(), version).supported_features == supported
+
+
+@pytest.mark.parametrize(("protocols", "level"), [("classic,consumer", 1), ("classic", 0)])
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_the_feature_that_is(
+    make_node: Callable[..., Node], version: int, protocols: str, level: int
+) -> None:
+    """Clients see from version 3 on whether the consumer protocol is served."""
+    node = make_node(f"group.coordinator.rebalance.protocols={protocols}")
+    answer = node.call(asking(), version)
+    assert answer.finalized_features_epoch == 0
+    assert answer.finalized_features == [
+        FinalizedFeatureKey(name="group.version", max_version_level=level, min_version_level=level)
+    ]
 
 
 def test_versions_that_clients_look_for() -> None:
@@ -60,6 +90,11 @@ def test_versions_that_clients_look_for() -> None:
         "IncrementalAlterConfigs": (0, 1),
         "DescribeCluster": (0, 2),
         "DescribeProducers": (0, 0),
+        "ConsumerGroupHeartbeat": (0, 1),
+        "ConsumerGroupDescribe": (0, 1),
+        "ListConfigResources": (0, 1),
+        "OffsetCommit": (0, 10),
+        "OffsetFetch": (0, 10),
         "DescribeTopicPartitions": (0, 0),
     }
     assert {name: ranges.get(name) for name in expected} == expected

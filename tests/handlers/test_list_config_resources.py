@@ -3,17 +3,10 @@
 import pytest
 from handler_calls import Node
 
-from anabranch.handlers import list_config_resources
-from anabranch.handlers.registry import ROUTES
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.messages.list_config_resources import ListConfigResourcesRequest
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-
-
-@pytest.fixture(autouse=True)
-def _served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ROUTES, list_config_resources.ROUTE.api.key, list_config_resources.ROUTE)
 
 
 def listed(node: Node, *types: int, version: int = 1) -> list[tuple[int, str]]:

@@ -13,6 +13,8 @@ from anabranch.broker.broker import Broker
 from anabranch.broker.housekeeping import Housekeeping
 from anabranch.config.listeners import resolve_listeners
 from anabranch.config.load import ConfigError, Settings, load_settings
+from anabranch.coordinator.group.assignors.api import AssignorError
+from anabranch.coordinator.group.assignors.registry import build_registry
 from anabranch.engine.log_directory import DirectoryError
 from anabranch.observe import logs
 from anabranch.server.admission import Admission, Limits
@@ -85,6 +87,7 @@ def run(properties_path: str | None, overrides: Sequence[str], check: bool) -> i
         settings = load_settings(
             properties_path=properties_path, environ=os.environ, overrides=overrides
         )
+        _check_assignors(settings)
     except ConfigError as error:
         for problem in error.problems:
             print(f"anabranch: {problem}", file=sys.stderr)
@@ -103,6 +106,15 @@ def run(properties_path: str | None, overrides: Sequence[str], check: bool) -> i
     except (DirectoryError, OSError) as error:
         print(f"anabranch: {error}", file=sys.stderr)
         return 1
+
+
+def _check_assignors(settings: Settings) -> None:
+    """ConfigError when an assignor is not to be had, before anything is opened."""
+    name = "group.consumer.assignors"
+    try:
+        build_registry(settings.get_list(name))
+    except AssignorError as error:
+        raise ConfigError(f"{settings.source(name)}: {error}") from error
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
