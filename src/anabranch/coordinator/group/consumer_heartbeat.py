@@ -137,8 +137,19 @@ def _invalid(message: str) -> KafkaError:
 def heartbeat_in(draft: ConsumerDraft, command: ConsumerHeartbeat) -> Result:
     """A heartbeat of a member that stays or comes."""
     before = _find_member(draft, command)
+    current = take_step(draft, before, _described(before, command), command.owned)
+    draft.restart_session(current)
+    return draft.result(_answer(draft, command, before, current))
+
+
+def take_step(
+    draft: ConsumerDraft,
+    before: ConsumerMember,
+    member: ConsumerMember,
+    owned: tuple[Unit, ...] | None,
+) -> ConsumerMember:
+    """Take over what a member says of itself, and all that follows from it (3 to 6)."""
     is_new = draft.member(before.member_id) is None
-    member = _described(before, command)
     has_new_regex = (member.subscribed_topic_regex or "") != (before.subscribed_topic_regex or "")
     if has_new_regex:
         check_regex(draft, member)
@@ -152,11 +163,10 @@ def heartbeat_in(draft: ConsumerDraft, command: ConsumerHeartbeat) -> Result:
     has_new_topics = has_new_regex or (
         member.subscribed_topic_names != before.subscribed_topic_names
     )
-    current = reconcile_member(draft, member, command.owned, has_new_topics=has_new_topics)
+    current = reconcile_member(draft, member, owned, has_new_topics=has_new_topics)
     if current is not member:
         draft.write_current(current)
-    draft.restart_session(current)
-    return draft.result(_answer(draft, command, before, current))
+    return current
 
 
 def _find_member(draft: ConsumerDraft, command: ConsumerHeartbeat) -> ConsumerMember:
@@ -363,7 +373,7 @@ def _answer(
     )
     if not is_news and command.owned is not None:
         # It was told and does not have it: a client may drop what it did not know yet.
-        is_news = command.owned != () and set(command.owned) != current.assigned.keys()
+        is_news = set(command.owned) != current.assigned.keys()
     return ConsumerHeartbeatAnswer(
         member_id=current.member_id,
         member_epoch=current.member_epoch,

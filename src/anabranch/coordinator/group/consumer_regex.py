@@ -74,7 +74,9 @@ def regexes_resolved(draft: ConsumerDraft, command: RegexesResolved) -> None:
         if not draft.regex_subscribers(regex):
             continue  # everybody who asked for it is gone
         known = draft.regex(regex)
-        has_news |= known is None or known.topics != topics
+        if known is not None and known.topics == topics:
+            continue
+        has_news = True
         draft.write_regex(
             regex,
             ResolvedRegex(topics=topics, version=command.version, timestamp_ms=draft.now_ms),
