@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("story", "invariants")
+pytest.register_assert_rewrite("story", "invariants", "consumer_story", "consumer_invariants")
