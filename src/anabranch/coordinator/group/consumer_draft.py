@@ -39,6 +39,16 @@ def rebalance_timer(group_id: str, member_id: str) -> TimerKey:
     return ("rebalance", group_id, member_id)
 
 
+def member_join_timer(group_id: str, member_id: str) -> TimerKey:
+    """The end of the time that a classic member has to rejoin when it was told to."""
+    return ("member-join", group_id, member_id)
+
+
+def member_sync_timer(group_id: str, member_id: str) -> TimerKey:
+    """The end of the time that a classic member has to ask for its assignment after it joined."""
+    return ("member-sync", group_id, member_id)
+
+
 def target_timer(group_id: str) -> TimerKey:
     """The time for a new target, where the last one was made only just now."""
     return ("target", group_id)
@@ -92,6 +102,17 @@ class ConsumerDraft:
         count = len(self.group.members)
         for member_id, member in self._members.items():
             count += (member is not None) - (member_id in self.group.members)
+        return count
+
+    @property
+    def classic_count(self) -> int:
+        """How many members speak the classic protocol."""
+        count = self.group.classic_members
+        for member_id, member in self._members.items():
+            before = self.group.members.get(member_id)
+            count += (member is not None and member.classic is not None) - (
+                before is not None and before.classic is not None
+            )
         return count
 
     def members(self) -> Mapping[str, ConsumerMember]:
@@ -216,6 +237,9 @@ class ConsumerDraft:
         self.spec_changes[member_id] = None
         for key in (session_timer(group_id, member_id), rebalance_timer(group_id, member_id)):
             self.cancel(key)
+        if member.classic is not None:
+            self.cancel(member_join_timer(group_id, member_id))
+            self.cancel(member_sync_timer(group_id, member_id))
 
     def _put(self, member: ConsumerMember) -> None:
         self._members[member.member_id] = member
@@ -235,8 +259,8 @@ class ConsumerDraft:
 
     # Effects --------------------------------------------------------------------------------------
 
-    def set_timer(self, key: TimerKey, delay_ms: int) -> None:
-        self._timers[key] = TimerChange(key, self.now_ms + max(0, delay_ms))
+    def set_timer(self, key: TimerKey, delay_ms: int, *, only_if_absent: bool = False) -> None:
+        self._timers[key] = TimerChange(key, self.now_ms + max(0, delay_ms), only_if_absent)
 
     def cancel(self, key: TimerKey) -> None:
         self._timers[key] = TimerChange(key, None)

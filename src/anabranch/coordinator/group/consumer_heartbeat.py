@@ -183,7 +183,7 @@ def _find_member(draft: ConsumerDraft, command: ConsumerHeartbeat) -> ConsumerMe
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"Member {member_id} is not a member of group {draft.group_id}.",
         )
-    _check_room(draft)
+    check_room(draft)
     return ConsumerMember(member_id=member_id)
 
 
@@ -200,7 +200,7 @@ def _static_member(
             )
         known = draft.member(member_id)
         if known is None:
-            _check_room(draft)
+            check_room(draft)
         return known or ConsumerMember(member_id=member_id)
     if holder.member_id == member_id:
         check_epoch(holder, command)
@@ -241,7 +241,7 @@ def fenced_instance(group_id: str, instance_id: str, member_id: str) -> KafkaErr
     )
 
 
-def _check_room(draft: ConsumerDraft) -> None:
+def check_room(draft: ConsumerDraft) -> None:
     limit = draft.settings.max_size
     if draft.member_count >= limit:
         raise KafkaError(

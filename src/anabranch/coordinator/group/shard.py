@@ -216,6 +216,8 @@ class GroupShard:
         if isinstance(command, c.JoinGroup) and not group.members:
             # Nobody is left who speaks the other protocol: the group starts over as a classic one.
             result = join_group(None, command, self.settings, now_ms)
+            if not result.records:
+                return result  # refused
             return Result(
                 records=(*tombstones(group), *result.records),
                 response=result.response,
@@ -286,6 +288,9 @@ class GroupShard:
                 draft.restart_session(member)
             if len(group.members) > self.settings.max_size:
                 # The limit was lowered: the first to rejoin are those that stay.
+                prepare(draft, self.settings)
+            elif group.members and group.leader_id is None:
+                # It was a consumer group, and had yet to find an assignment of its own.
                 prepare(draft, self.settings)
             result = draft.result()
             records += result.records

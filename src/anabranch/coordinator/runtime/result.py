@@ -22,10 +22,14 @@ TimerKey = Hashable
 
 @dataclass(frozen=True, slots=True)
 class TimerChange:
-    """Set the timer `key` to `deadline_ms`, replacing what it was, or cancel it with None."""
+    """Set the timer `key` to `deadline_ms`, replacing what it was, or cancel it with None.
+
+    With `only_if_absent` a timer that runs already is left alone.
+    """
 
     key: TimerKey
     deadline_ms: int | None
+    only_if_absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ class Timers:
         if deadline_ms is None:
             self._deadlines.pop(key, None)
             return None
+        if change.only_if_absent and key in self._deadlines:
+            return self._deadlines[key]
         deadline_ms += ahead_ms
         self._deadlines[key] = deadline_ms
         queued_ms = self._in_heap.get(key)
