@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent / "bench"), str(HERE.parent)]
 
 from group_tool_checks import GROUP_TOOL_CHECKS  # noqa: E402 - the path is set just above
+from member_checks import member_rows  # noqa: E402
 from tool_checks import TOOL_CHECKS, Target  # noqa: E402
 from tools import JAVA_OPTIONS  # noqa: E402
 
@@ -32,6 +33,8 @@ from apache_kafka import apache_kafka  # noqa: E402
 from report import Row, report, rows_of  # noqa: E402
 from server_process import ServerError, ServerProcess, anabranch, terminated_as_exit  # noqa: E402
 
+# One program, member processes, and Kafka's tools.
+PARTS = ["client", "members", "tools"]
 SUITE_TIMEOUT_SECONDS = 600
 # Dozens of groups are formed; the pause before each is shorter than the default of three seconds,
 # and still long enough for members that start together to find each other.
@@ -99,6 +102,8 @@ def java_rows(classpath: str, bootstrap_servers: str, only: str) -> Iterator[Row
 def all_rows(target: Target, only: str, parts: list[str]) -> Iterator[Row]:
     if "client" in parts:
         yield from java_rows(target.classpath, target.bootstrap_servers, only)
+    if "members" in parts:
+        yield from member_rows(target, only)
     if "tools" in parts:
         # The last of the others stops the broker.
         yield from rows_of("tools", GROUP_TOOL_CHECKS | TOOL_CHECKS, target, only)
@@ -109,7 +114,7 @@ def arguments_of(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--bootstrap-server", help="a broker that runs already")
     parser.add_argument("--apache-kafka", action="store_true", help="start Apache Kafka instead")
     parser.add_argument("--only", default="", metavar="TEXT", help="only checks whose name has it")
-    parser.add_argument("--part", choices=["client", "tools"], help="only this part")
+    parser.add_argument("--part", choices=PARTS, help="only this part")
     parser.add_argument(
         "--client-version", metavar="V", help="an older Java client, e.g. 3.9.1; no tools"
     )
@@ -123,7 +128,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"compat/java: skipped, {tool} is not on PATH (Java 17 and Maven are needed)")
             return 0
     classpath = build()
-    parts = [arguments.part] if arguments.part else ["client", "tools"]
+    parts = [arguments.part] if arguments.part else PARTS
     if arguments.client_version:
         classpath, parts = older_client(arguments.client_version), ["client"]
     with contextlib.ExitStack() as stack:

@@ -57,7 +57,7 @@ final class GroupChecks {
     suite.check("group: a static member is removed by an admin", this::removeStatic);
     suite.check("group: all members are removed by an admin", this::removeAll);
     suite.check("group: a member that vanished is replaced after its session", this::vanished);
-    suite.check("group: a member that does not poll loses its partitions", this::slow);
+    suite.check("group: a member that does not poll leaves and cannot commit", this::slow);
     suite.check("group: a rebalance is asked for", this::enforced);
     suite.check("group: a pattern finds new topics", this::pattern);
     suite.check("group: partitions are added", this::morePartitions);
@@ -346,6 +346,10 @@ final class GroupChecks {
     }
   }
 
+  /**
+   * The client leaves by itself when its program does not poll, and refuses the commit itself; that
+   * the broker refuses the commit of a member that is gone is a check of member_checks.py.
+   */
   private void slow() throws Exception {
     String topic = broker.topic("slow", PARTITIONS, Map.of());
     String group = topic + "-group";

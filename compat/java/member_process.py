@@ -1,0 +1,219 @@
+"""Members of a group, one Java virtual machine each, and the history that each of them tells."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PATIENCE_SECONDS = 60.0
+# Ten of them run at once on a small machine: little memory, and what starts fastest.
+_JAVA_OPTIONS = [
+    "-Xmx64m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    # Whatever the machine itself has to say must not get between the lines of the history.
+    "-Xlog:disable",
+    "-Xlog:all=error:stderr",
+    f"-Dlog4j2.configurationFile={HERE / 'log4j2-member.properties'}",
+]
+_MAIN_CLASS = "anabranch.compat.MemberProcess"
+# A member needs no more than these.
+_JARS = ("kafka-clients-*", "slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j-slf4j-impl-*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One partition in the hands of one member, in seconds of the machine's monotonic clock."""
+
+    partition: int
+    member: str
+    began: float
+    ended: float
+
+
+class MemberProcess:
+    """One consumer process; what it told so far is in `events`."""
+
+    def __init__(self, name: str, command: Sequence[str], stderr_path: Path) -> None:
+        self.name = name
+        self.events: list[dict[str, Any]] = []
+        self.stderr_path = stderr_path
+        # A process that is stopped from outside cannot use what it believes to own.
+        self.frozen_at: float | None = None
+        self.ended_at = float("inf")
+        with stderr_path.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.events.append(json.loads(line))
+
+    # What is done to it ---------------------------------------------------------------------------
+
+    def freeze(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+        self.frozen_at = time.monotonic()
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def release(self) -> None:
+        """The line that a member which holds waits for."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL: gone without a word to the broker."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._end()
+
+    def ask_to_close(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    def close(self) -> None:
+        """Leave in order; a static member stays one for the broker."""
+        self.ask_to_close()
+        self._end()
+        assert self.of("closed"), f"{self.name} did not close in order: {self.stderr()}"
+
+    def _end(self) -> None:
+        self._process.wait(30)
+        self.ended_at = min(self.ended_at, time.monotonic())
+        self._reader.join(10)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    # What it told ---------------------------------------------------------------------------------
+
+    def check_alive(self) -> None:
+        code = self._process.poll()
+        assert code is None or self.ended_at < float("inf"), (
+            f"{self.name} ended with code {code}: {self.events[-1:]} {self.stderr()[-400:]}"
+        )
+
+    def stderr(self) -> str:
+        return self.stderr_path.read_text(errors="replace")
+
+    def of(self, *names: str, after: float = 0.0) -> list[dict[str, Any]]:
+        return [e for e in list(self.events) if e["event"] in names and e["at"] > after]
+
+    def rebalances(self) -> int:
+        """How often it was told that its partitions change."""
+        return len(self.of("assigned", "revoked", "lost"))
+
+    @property
+    def generation(self) -> int:
+        """The generation of the last thing that the broker accepted from it."""
+        return int(self.of("assigned", "committed")[-1]["generation"])
+
+    @property
+    def owned(self) -> set[int]:
+        return {span.partition for span in self.spans() if span.ended == float("inf")}
+
+    def spans(self) -> Iterator[Span]:
+        """When it owned which partition."""
+        last = self.ended_at
+        began: dict[int, float] = {}
+        for event in self.of("assigned", "revoked", "lost"):
+            for partition in event["partitions"]:
+                if event["event"] == "assigned":
+                    began[partition] = event["at"]
+                else:
+                    yield self._span(partition, began.pop(partition), event["at"])
+        for partition, start in began.items():
+            yield self._span(partition, start, last)
+
+    def _span(self, partition: int, began: float, ended: float) -> Span:
+        if self.frozen_at is not None and began < self.frozen_at < ended:
+            ended = self.frozen_at
+        return Span(partition=partition, member=self.name, began=began, ended=ended)
+
+    def processed(self) -> list[tuple[int, int]]:
+        return [(e["partition"], e["offset"]) for e in self.of("processed")]
+
+    def confirmed(self, before: float = float("inf")) -> dict[int, int]:
+        """The highest offset of each partition that the broker had confirmed to it by then."""
+        offsets: dict[int, int] = {}
+        for event in self.of("committed"):
+            for partition, offset in event["offsets"].items():
+                if event["at"] < before:
+                    offsets[int(partition)] = max(offsets.get(int(partition), 0), offset)
+        return offsets
+
+    def left_behind(self) -> set[tuple[int, int]]:
+        """What it had processed and not committed when it was killed or frozen."""
+        fault = self.ended_at if self.frozen_at is None else self.frozen_at
+        confirmed = self.confirmed(before=fault)
+        return {
+            (event["partition"], event["offset"])
+            for event in self.of("processed")
+            if event["at"] < fault and event["offset"] >= confirmed.get(event["partition"], 0)
+        }
+
+
+@functools.cache
+def member_command() -> tuple[str, ...]:
+    """How a member is started, up to its arguments.
+
+    The classes that a member loads before it has found its broker are archived once, and every
+    process maps that archive: it takes 40 % off the time of a start.
+    """
+    target, lib = HERE / "target", HERE / "lib"
+    jar, archive = target / "member.jar", target / "member.jsa"
+    classes = sorted((target / "classes").rglob("*.class"))
+    jars = [jar, *(path for pattern in _JARS for path in sorted(lib.glob(pattern + ".jar")))]
+    start = [*_JAVA_OPTIONS, "-cp", os.pathsep.join(map(str, jars)), _MAIN_CLASS]
+    newest = max(path.stat().st_mtime for path in classes)
+    if not archive.exists() or archive.stat().st_mtime < newest:
+        # Only classes from jars can be shared.
+        with zipfile.ZipFile(jar, "w") as packed:
+            for path in classes:
+                packed.write(path, path.relative_to(target / "classes"))
+        archive.unlink(missing_ok=True)
+        # Nobody listens there and stdin is at its end: it starts, closes, and writes the archive.
+        subprocess.run(
+            ["java", f"-XX:ArchiveClassesAtExit={archive}", *start, "127.0.0.1:1", "none", "none"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+    return ("java", f"-XX:SharedArchiveFile={archive}", *start)
+
+
+def wait_for(
+    condition: Callable[[], bool], what: str, members: Sequence[MemberProcess] = ()
+) -> None:
+    """Wait until other processes have made it true; a member that ends meanwhile is a failure."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        for member in members:
+            member.check_alive()
+        if time.monotonic() > deadline:
+            state = "; ".join(f"{m.name} owns {sorted(m.owned)}" for m in members)
+            raise AssertionError(f"not in {PATIENCE_SECONDS:.0f} s: {what}. {state}")
+        time.sleep(0.02)

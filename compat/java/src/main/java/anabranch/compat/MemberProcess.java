@@ -1,0 +1,212 @@
+package anabranch.compat;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Semaphore;
+import org.apache.kafka.clients.consumer.CommitFailedException;
+import org.apache.kafka.clients.consumer.Consumer;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+
+/**
+ * One member of a group in a process of its own, which tells what happens to it as JSON lines.
+ *
+ * <p>Arguments are HOST:PORT, group, topic and then NAME=VALUE: {@code member.hold.after=N} is for
+ * this program (after so many records it waits for a line on stdin before it commits), everything
+ * else is a property of the consumer, {@code group.protocol} included.
+ *
+ * <p>Each line has {@code event}, {@code at} (the machine's monotonic clock in seconds, the same in
+ * every process), {@code generation} and {@code member}. What the events mean:
+ *
+ * <ul>
+ *   <li>{@code started}, {@code closed}, and {@code failed} when an unexpected error ended it
+ *   <li>{@code assigned}, told before anything is done with the partitions; {@code revoked} and
+ *       {@code lost}, told after everything has been: between them the member owns
+ *   <li>{@code processed} for each record, before its offset is committed
+ *   <li>{@code committed}, once the broker has confirmed; {@code deferred}, to be tried again after
+ *       the rebalance that is going on; {@code refused}, for good
+ *   <li>{@code holding}, when it waits for its line
+ * </ul>
+ *
+ * <p>SIGTERM or the end of stdin closes the consumer in order.
+ */
+public final class MemberProcess implements ConsumerRebalanceListener {
+  private static final String HOLD_AFTER = "member.hold.after";
+
+  private final Consumer<byte[], byte[]> consumer;
+  private final int holdAfter;
+  private final Semaphore lines = new Semaphore(0);
+  private final Map<TopicPartition, OffsetAndMetadata> uncommitted = new HashMap<>();
+  private ConsumerGroupMetadata group;
+  private int processed;
+  private volatile boolean stopping;
+
+  private MemberProcess(Map<String, Object> properties, int holdAfter) {
+    this.consumer =
+        new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+    this.holdAfter = holdAfter;
+  }
+
+  public static void main(String[] arguments) {
+    Map<String, Object> properties = new HashMap<>();
+    properties.put("bootstrap.servers", arguments[0]);
+    properties.put("group.id", arguments[1]);
+    properties.put("auto.offset.reset", "earliest");
+    properties.put("enable.auto.commit", "false");
+    for (String argument : List.of(arguments).subList(3, arguments.length)) {
+      String[] pair = argument.split("=", 2);
+      properties.put(pair[0], pair[1]);
+    }
+    Object holdAfter = properties.remove(HOLD_AFTER);
+    int count = holdAfter == null ? 0 : Integer.parseInt(holdAfter.toString());
+    new MemberProcess(properties, count).run(arguments[2]);
+  }
+
+  private void run(String topic) {
+    Thread main = Thread.currentThread();
+    Thread reader = new Thread(this::readLines, "stdin");
+    reader.setDaemon(true);
+    reader.start();
+    // The virtual machine ends when the hook is over, so the hook waits for the consumer's close.
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> stopAndWait(main), "SIGTERM"));
+    tell("started", "");
+    try {
+      consumer.subscribe(List.of(topic), this);
+      while (!stopping) {
+        process(consumer.poll(Duration.ofMillis(100)));
+        commit();
+      }
+      consumer.close();
+      print("closed", "");
+    } catch (Throwable problem) {
+      tell("failed", ",\"error\":" + quoted(problem.toString()));
+      problem.printStackTrace();
+      // Without a word to the broker, which is what a crash of the program would be.
+      Runtime.getRuntime().halt(1);
+    }
+  }
+
+  private void readLines() {
+    try (BufferedReader input =
+        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8))) {
+      while (input.readLine() != null) {
+        lines.release();
+      }
+    } catch (IOException gone) {
+      // As good as the end.
+    }
+    stopping = true;
+  }
+
+  private void stopAndWait(Thread main) {
+    stopping = true;
+    try {
+      main.join(20_000);
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  private void process(Iterable<ConsumerRecord<byte[], byte[]>> records) {
+    for (ConsumerRecord<byte[], byte[]> record : records) {
+      int partition = record.partition();
+      tell("processed", ",\"partition\":" + partition + ",\"offset\":" + record.offset());
+      uncommitted.put(
+          new TopicPartition(record.topic(), partition),
+          new OffsetAndMetadata(record.offset() + 1));
+      processed++;
+      if (processed == holdAfter) {
+        tell("holding", "");
+        lines.acquireUninterruptibly();
+        if (!commit()) {
+          return; // the partitions are somebody else's now, and so are the records
+        }
+      }
+    }
+  }
+
+  /** Whether the member may go on: its commit was not refused for good. */
+  private boolean commit() {
+    if (uncommitted.isEmpty()) {
+      return true;
+    }
+    String offsets = offsets();
+    try {
+      consumer.commitSync(uncommitted);
+      tell("committed", offsets);
+    } catch (RebalanceInProgressException later) {
+      tell("deferred", offsets);
+      return true;
+    } catch (CommitFailedException refusal) {
+      tell("refused", offsets + ",\"error\":" + quoted(refusal.toString()));
+      uncommitted.clear();
+      return false;
+    }
+    uncommitted.clear();
+    return true;
+  }
+
+  @Override
+  public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+    tell("assigned", numbers(partitions));
+  }
+
+  @Override
+  public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+    commit();
+    uncommitted.keySet().removeAll(partitions);
+    tell("revoked", numbers(partitions));
+  }
+
+  @Override
+  public void onPartitionsLost(Collection<TopicPartition> partitions) {
+    uncommitted.keySet().removeAll(partitions);
+    tell("lost", numbers(partitions));
+  }
+
+  // The lines ------------------------------------------------------------------------------------
+
+  private void tell(String event, String facts) {
+    group = consumer.groupMetadata();
+    print(event, facts);
+  }
+
+  private void print(String event, String facts) {
+    double at = System.nanoTime() / 1e9;
+    String who = ",\"generation\":" + group.generationId() + ",\"member\":";
+    String line = "{\"event\":\"" + event + "\",\"at\":" + at + who + quoted(group.memberId());
+    System.out.println(line + facts + "}");
+    System.out.flush();
+  }
+
+  private static String numbers(Collection<TopicPartition> partitions) {
+    return ",\"partitions\":" + partitions.stream().map(TopicPartition::partition).sorted().toList();
+  }
+
+  /** What is to be committed, as partition and offset. */
+  private String offsets() {
+    List<String> pairs =
+        uncommitted.entrySet().stream()
+            .map(each -> "\"" + each.getKey().partition() + "\":" + each.getValue().offset())
+            .toList();
+    return ",\"offsets\":{" + String.join(",", pairs) + "}";
+  }
+
+  private static String quoted(String text) {
+    String escaped = text.replace("\\", "\\\\").replace("\"", "\\\"");
+    return "\"" + escaped.replaceAll("\\p{Cntrl}", " ") + "\"";
+  }
+}
