@@ -1,0 +1,300 @@
+"""A group of member processes under steady traffic, and what their histories must show."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    Message,
+    Producer,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+from go_member import NEVER, GoMember, Partition, wait_for
+
+PARTITIONS = 20
+# The broker under test is started with it; three heartbeats fit in, also on a busy machine.
+SESSION_MS = 3_000
+# The least part of its records that a partition without a change of owner goes on delivering.
+UNMOVED_SHARE = 0.95
+_TRAFFIC_PERIOD_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The broker under test, the member program, and where its logs go."""
+
+    bootstrap_servers: str
+    program: Path
+    work_dir: Path
+
+
+class Traffic:
+    """Records that keep coming, one after the other in each partition, until `stop`."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True}
+        self._producer = Producer({**settings, "linger.ms": 1, "log_level": 0})
+        self._partitions: list[Partition] = []
+        self._problems: list[str] = []
+        # When each record of a partition was there to be fetched.
+        self.acknowledged: dict[Partition, list[float]] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def add(self, topic: str, partitions: int) -> None:
+        self.acknowledged |= {(topic, number): [] for number in range(partitions)}
+        self._partitions = [*self._partitions, *((topic, n) for n in range(partitions))]
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_TRAFFIC_PERIOD_SECONDS):
+            for topic, number in self._partitions:
+                self._producer.produce(
+                    topic, b"record", partition=number, on_delivery=self._delivered
+                )
+            self._producer.poll(0.01)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._problems.append(str(error))
+        else:
+            self.acknowledged[message.topic(), message.partition()].append(time.monotonic())
+
+    def end(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def stop(self) -> dict[Partition, int]:
+        """Every record has been acknowledged; returns how many there are in each partition."""
+        self.end()
+        left = self._producer.flush(60)
+        assert not left and not self._problems, f"{left} records left, {self._problems[:3]}"
+        return {partition: len(times) for partition, times in self.acknowledged.items()}
+
+
+class Group:
+    """One group, its topics, its members dead and alive, and the traffic for them."""
+
+    def __init__(
+        self, target: Target, purpose: str, *, protocol: str = "consumer", balancer: str = "sticky"
+    ) -> None:
+        self.name = f"franz-go-{purpose}-{time.time_ns() % 10**9}"
+        self.members: list[GoMember] = []
+        self.subscription = [self.name]
+        self._target = target
+        self._protocol = protocol
+        self._balancer = balancer
+        self._admin = AdminClient({"bootstrap.servers": target.bootstrap_servers, "log_level": 0})
+        self.traffic = Traffic(target.bootstrap_servers)
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, failure: object, *_: object) -> None:
+        self.traffic.end()
+        for member in self.members:
+            member.kill()
+            if failure:
+                last = "\n".join(member.stderr().splitlines()[-6:])
+                print(f"--- {self.name}, {member.name}'s client\n{last}", file=sys.stderr)
+
+    def topic(self, name: str = "", partitions: int = PARTITIONS) -> None:
+        """A topic that has traffic from now on."""
+        name = name or self.name
+        self._admin.create_topics([NewTopic(name, partitions)])[name].result(20)
+        self.traffic.add(name, partitions)
+
+    def join(self, *flags: str, protocol: str = "", name: str = "member") -> GoMember:
+        """A new process."""
+        name = f"{name}-{len(self.members)}"
+        protocol = protocol or self._protocol
+        kind = ["-protocol", protocol, "-balancer", self._balancer]
+        command = [*self._program(), *kind, "-session-ms", str(SESSION_MS), *flags]
+        stderr_path = self._target.work_dir / f"{self.name}-{name}.log"
+        member = GoMember(name, [*command, *self.subscription], stderr_path)
+        self.members.append(member)
+        return member
+
+    def _program(self) -> list[str]:
+        where = ["-bootstrap", self._target.bootstrap_servers, "-group", self.name]
+        return [str(self._target.program), *where]
+
+    # Waiting --------------------------------------------------------------------------------------
+
+    def settle(self, members: Sequence[GoMember]) -> None:
+        """Wait until these own every partition once, in even shares, and all work."""
+
+        def settled() -> bool:
+            shares = [member.owned for member in members]
+            sizes = [len(share) for share in shares]
+            everything = sorted(partition for share in shares for partition in share)
+            return everything == sorted(self.traffic.acknowledged) and max(sizes) - min(sizes) <= 1
+
+        wait_for(settled, "every partition has one owner, in even shares", members)
+        self.work(members)
+
+    def work(self, members: Sequence[GoMember]) -> None:
+        """Wait until each of them has committed once more."""
+        now = time.monotonic()
+        wait_for(
+            lambda: all(member.of("committed", after=now) for member in members),
+            "every member commits",
+            members,
+        )
+
+    # What the broker says -------------------------------------------------------------------------
+
+    def committed(self) -> dict[Partition, int]:
+        asked = ConsumerGroupTopicPartitions(self.name)
+        (future,) = self._admin.list_consumer_group_offsets([asked]).values()
+        return {(p.topic, p.partition): p.offset for p in future.result(20).topic_partitions}
+
+    def described(self) -> dict[str, Any]:
+        """ConsumerGroupDescribe as franz-go reads it, once the broker calls the group stable."""
+        documents: list[dict[str, Any]] = []
+
+        def stable() -> bool:
+            command = [*self._program(), "-describe"]
+            output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+            documents.append(json.loads(output.stdout))
+            return bool(documents[-1]["state"] == "Stable")
+
+        wait_for(stable, "the group is stable")
+        return documents[-1]
+
+    def assignment(self) -> dict[str, set[Partition]]:
+        """Member id to partitions by the broker's account, of a stable group."""
+        if self._protocol == "consumer":
+            described = self.described()
+            assignor = "uniform" if self._balancer == "sticky" else self._balancer
+            assert described["assignor"] == assignor, described
+            for member in described["members"]:
+                assert member["assignment"] == member["target"], f"stable, and yet: {member}"
+                assert member["epoch"] == described["epoch"], f"stable, and yet: {described}"
+            return {m["id"]: {(t, p) for t, p in m["assignment"]} for m in described["members"]}
+        (future,) = self._admin.describe_consumer_groups([self.name]).values()
+        group = future.result(20)
+        assert group.state == ConsumerGroupState.STABLE, group.state
+        assert group.partition_assignor == self._balancer, group.partition_assignor
+        return {
+            member.member_id: {(p.topic, p.partition) for p in member.assignment.topic_partitions}
+            for member in group.members
+        }
+
+    # The end --------------------------------------------------------------------------------------
+
+    def finish(self, faulty: Sequence[GoMember] = ()) -> None:
+        """Let everything be processed and close the members; then their histories must agree.
+
+        Only what a faulty member had processed and not committed may be processed again, and only
+        a faulty member may have been refused a commit or told of an error.
+        """
+        alive = [member for member in self.members if member.is_running]
+        described = self.assignment()
+        told = {member.member_id: member.owned for member in alive}
+        assert described == told, f"the broker says {described}, the members say {told}"
+        ends = self.traffic.stop()
+        everything = {(p, offset) for p, count in ends.items() for offset in range(count)}
+        wait_for(lambda: _processed(self.members) >= everything, "every record processed", alive)
+        wait_for(lambda: self.committed() == ends, "every offset committed", alive)
+        for member in alive:
+            member.ask_to_close()
+        for member in alive:
+            member.close()
+        assert _processed(self.members) == everything, "records were processed that nobody sent"
+        assert self.committed() == ends, f"offsets at the end: {self.committed()}, not {ends}"
+        check_owners(self.members)
+        check_duplicates(self.members, faulty)
+        check_untroubled([member for member in self.members if member not in faulty])
+
+
+def _processed(members: Sequence[GoMember]) -> set[tuple[Partition, int]]:
+    return {(r.partition, r.offset) for member in members for r in member.processed()}
+
+
+def check_owners(members: Sequence[GoMember]) -> None:
+    """No partition had two owners at any instant, and nobody processed what was not its own."""
+    spans = sorted((s for member in members for s in member.spans()), key=lambda s: s.began)
+    by_partition: dict[Partition, list[Any]] = {}
+    for span in spans:
+        by_partition.setdefault(span.partition, []).append(span)
+    for of_partition in by_partition.values():
+        for earlier, later in itertools.pairwise(of_partition):
+            assert earlier.ended <= later.began, f"two owners: {earlier} and {later}"
+    for member in members:
+        own = list(member.spans())
+        used = [(record.partition, record.at) for record in member.processed()]
+        used += [((t, p), e["at"]) for e in member.of("committed") for t, p, _ in e["offsets"]]
+        for partition, at in set(used):
+            assert any(s.partition == partition and s.began <= at <= s.ended for s in own), (
+                f"{member.name} used {partition} at {at} and did not own it"
+            )
+
+
+def check_duplicates(members: Sequence[GoMember], faulty: Sequence[GoMember]) -> None:
+    """A record is processed once, and once more for each faulty member that left it behind."""
+    times = Counter((r.partition, r.offset) for member in members for r in member.processed())
+    allowed = Counter(record for member in faulty for record in member.left_behind())
+    for (partition, offset), count in times.items():
+        assert count <= 1 + allowed[partition, offset], (
+            f"record {offset} of {partition} was processed {count} times without need"
+        )
+
+
+def check_untroubled(members: Sequence[GoMember]) -> None:
+    """No commit was refused, not even for a moment, and the client had no error to report."""
+    for member in members:
+        troubles = member.of("refused", "error", "lost")
+        troubles += [event for event in member.of("committed") if event.get("repeated")]
+        assert not troubles, f"{member.name}: {troubles[0]}"
+
+
+@contextlib.contextmanager
+def flowing(group: Group) -> Iterator[None]:
+    """Partitions that keep their owner over the block, and a second more, keep their pace.
+
+    What the members processed of them in this time is held against what arrived in them.
+    """
+    before = {partition: m for m in group.members for partition in m.owned}
+    began = time.monotonic()
+    yield
+    time.sleep(1)
+    ended = time.monotonic()
+    unmoved = {p for p, m in before.items() if any(_held(m, p, began, ended))}
+    arrived = sum(
+        began <= at < ended for p in unmoved for at in list(group.traffic.acknowledged[p])
+    )
+    processed = sum(
+        r.partition in unmoved and began <= r.at < ended
+        for member in group.members
+        for r in member.processed()
+    )
+    assert unmoved, "every partition has changed its owner"
+    assert processed >= UNMOVED_SHARE * arrived, (
+        f"{len(unmoved)} partitions that did not move delivered {processed} of {arrived} records"
+    )
+    print(
+        f"{'':<26}{len(unmoved)} unmoved partitions delivered {processed} of {arrived} records"
+        f" in {ended - began:.1f} s",
+        flush=True,
+    )
+
+
+def _held(member: GoMember, partition: Partition, began: float, ended: float) -> Iterator[bool]:
+    for span in member.spans():
+        if span.partition == partition and span.began <= began:
+            yield span.ended >= min(ended, NEVER)
