@@ -127,7 +127,7 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, options: dict[str, 
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-    from kafka.errors import KafkaConnectionError, KafkaError
+    from kafka.errors import CommitFailedError, KafkaError, RebalanceInProgressError
 
     strategies = {
         "range": RangePartitionAssignor,
@@ -159,8 +159,10 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, options: dict[str, 
         while True:
             try:
                 consumer.commit({partition: kafka.OffsetAndMetadata(end, "", -1)})
-            except KafkaConnectionError:  # it leaves this one, alone of its kind, to its users
-                tell("disconnected")
+            except (CommitFailedError, RebalanceInProgressError):
+                raise
+            except KafkaError as error:  # such as a lost connection, which it leaves to its users
+                tell("failed", error=error_name(error))
             else:
                 tell("committed", partition=partition.partition, offset=end)
                 return
@@ -173,7 +175,7 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, options: dict[str, 
                 for record in records:
                     process(record.partition, record.offset, options)
                     commit(partition, record.offset + 1)
-        except KafkaError as error:
+        except (CommitFailedError, RebalanceInProgressError) as error:
             tell("refused", error=error_name(error))
     tell("closing")
     consumer.close()

@@ -119,12 +119,27 @@ class Member:
         return len(self.of("assigned", "revoked", "lost"))
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+def wait_for(
+    condition: Callable[[], bool],
+    what: str,
+    timeout_s: float = 60,
+    account: Callable[[], str] = lambda: "",
+) -> None:
     """Wait for a fact of other processes; fail with a sentence when it does not come true."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen in {timeout_s} s"
+        assert time.monotonic() < deadline, f"{what} did not happen in {timeout_s} s\n{account()}"
         time.sleep(0.02)
+
+
+def accounts(members: list[Member]) -> str:
+    """What members say of themselves, for a reader who wants to know what went wrong."""
+    return "\n".join(
+        f"{number}: owns {sorted(member.owned)}, {len(member.records)} records, trouble: "
+        f"{member.of('refused', 'failed', 'crashed', 'pausing', 'dying')[:5]}, "
+        f"changes: {member.of('assigned', 'revoked', 'lost')[-3:]}, last: {member.events[-2:]}"
+        for number, member in enumerate(members)
+    )
 
 
 def all_records(members: list[Member]) -> list[tuple[int, int]]:

@@ -1,11 +1,13 @@
 """The scene of the group tests: a broker, a topic, a group and its members."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from members import (
     Member,
+    accounts,
     all_records,
     double_owners,
     records_after_their_commit,
@@ -73,6 +75,9 @@ class Scene:
 
     # What is waited for ---------------------------------------------------------------------------
 
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        wait_for(condition, what, account=lambda: accounts(self.members) + self.broker.log_text)
+
     def settled(self) -> None:
         """Every partition has exactly one owner."""
         self.shared(at_least=0, among=[])
@@ -87,14 +92,18 @@ class Scene:
                 len(member.owned) >= at_least for member in sharing
             )
 
-        wait_for(is_shared, "an even share for every member")
+        self.wait_for(is_shared, "an even share for every member")
 
     def all_processed(self) -> None:
-        wait_for(lambda: len(set(all_records(self.members))) >= self.sent, "every record processed")
+        self.wait_for(
+            lambda: len(set(all_records(self.members))) >= self.sent, "every record processed"
+        )
 
     def all_committed(self) -> None:
         each = self.sent // PARTITIONS
-        wait_for(lambda: self.committed() == dict.fromkeys(range(PARTITIONS), each), "every commit")
+        self.wait_for(
+            lambda: self.committed() == dict.fromkeys(range(PARTITIONS), each), "every commit"
+        )
 
     # What the coordinator says --------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ every record processed, again only what a faulty member had, and the offsets of 
 import signal
 import time
 
-from members import Member, wait_for
+from members import Member
 from scene import PARTITIONS, Scene
 
 # As short as a machine that is busy with other tests lets healthy members live with; the broker of
@@ -48,7 +48,7 @@ def one_dies(scene: Scene, client: str, strategy: str) -> None:
     others = [scene.join(client, **options) for _ in range(2)]
     scene.shared(at_least=3)
     scene.produce(200)
-    wait_for(lambda: not dead.is_running, "the accident")
+    scene.wait_for(lambda: not dead.is_running, "the accident")
     scene.shared(at_least=5, among=others)
     again = scene.check_restart(client, strategy, faulty=[dead])
     assert again == {dead.records[-1]}
@@ -63,12 +63,12 @@ def one_is_paused(scene: Scene, client: str, strategy: str) -> None:
     other = scene.join(client, **options)
     scene.shared(at_least=5)
     scene.produce(100)
-    wait_for(lambda: bool(zombie.of("pausing")), "the accident")
+    scene.wait_for(lambda: bool(zombie.of("pausing")), "the accident")
     scene.shared(at_least=PARTITIONS, among=[other])
     scene.all_processed()
     scene.all_committed()
     zombie.send(signal.SIGCONT)
-    wait_for(lambda: bool(zombie.of("refused")), "the refusal of the late commit")
+    scene.wait_for(lambda: bool(zombie.of("refused")), "the refusal of the late commit")
     assert zombie.of("refused")[0]["error"] in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION")
     scene.all_committed()
     scene.shared(at_least=5)
@@ -90,7 +90,7 @@ def rolling_restart(scene: Scene, client: str, strategy: str) -> None:
         assert [member.rebalances for member in members] == told
         end(members[number])
         back = members[number] = scene.join(client, strategy=strategy, instance=f"i{number}")
-        wait_for(lambda back=back: len(back.owned) > 0, "the return of a member")
+        scene.wait_for(lambda back=back: len(back.owned) > 0, "the return of a member")
         told[number] = back.rebalances
     scene.produce(100)
     scene.all_processed()
@@ -109,7 +109,7 @@ def broker_dies(scene: Scene, clients: list[tuple[str, str]]) -> None:
     before = scene.assignment()
     told = [member.rebalances for member in scene.members]
     scene.produce(2000)
-    wait_for(lambda: len(_told_commits(scene)) == PARTITIONS, "a commit in every partition")
+    scene.wait_for(lambda: len(_told_commits(scene)) == PARTITIONS, "a commit in every partition")
     confirmed = _told_commits(scene)
     scene.restart_broker(by_crash=True)
     committed = scene.committed()
