@@ -1,19 +1,29 @@
-"""How long a classic group takes to be stable again: Anabranch beside Apache Kafka, one run.
+"""How long a group takes to be stable again: Anabranch beside Apache Kafka, one run.
 
-    .venv/bin/python bench/rebalance.py            # about 25 minutes
-    .venv/bin/python bench/rebalance.py --quick    # 2.5 minutes: shows that it works
+    .venv/bin/python bench/rebalance.py                    # about 25 minutes
+    .venv/bin/python bench/rebalance.py --quick            # 3 minutes: shows that it works
+    .venv/bin/python bench/rebalance.py --only consumer    # or classic, wire, stock, growth, kept
+    .venv/bin/python bench/rebalance.py --only stock --members 10,100 --rounds 5
 
-Groups of 10 and of 100 simulated members (rebalance_member.py) with an eager and a cooperative
-protocol are formed, joined by one more member and left by one, again and again; so are groups of 10
-librdkafka consumers. An event comes at a given part of the heartbeat interval after the last one,
-the same for both brokers, because a rebalance lasts until every member's next heartbeat: that
-dominates the figures with the stock interval of 3 s, hence the same with 0.2 s, and the time after
-the last JoinGroup alone.
+Groups are formed, joined by one more member and left by one, again and again: classic groups, eager
+and cooperative, and groups of the consumer protocol (KIP-848); of simulated members, which are
+connections that say what a stock client says (rebalance_member.py, rebalance_consumer_member.py),
+and of librdkafka consumers. "Stable" is observed at the members only, in the same way at both
+brokers. Consumer groups also see their topic grow from 100 to 1,000 partitions, are left alone to
+count their heartbeats, and are measured for the records that go on meanwhile.
 
-Both brokers run with their default settings apart from ports and folders; so the first rebalance of
-a group waits group.initial.rebalance.delay.ms = 3000, twice, because others join meanwhile. The
-brokers are measured in turns, and the one that is not measured is frozen with SIGSTOP. Everything
-stays on loopback. The table goes to stdout, all samples go to a JSON file in bench/results/.
+An event comes at a given part of the heartbeat interval after the last one, because a rebalance
+lasts until members hear of it by their next heartbeat. Classic members choose that interval
+themselves, 3 s in stock clients, hence rows with 0.2 s and the time after the last JoinGroup alone.
+In the consumer protocol the broker tells it: rows say "told" when both brokers have their default
+settings, and "Kafka tuned" when Kafka's group is set to an interval of 100 ms, the shortest that
+stock Java clients keep, and to assign at once; Anabranch's side of those rows has its defaults.
+
+Both brokers run with their default settings apart from ports, folders and the lower limit for that
+interval; so the first rebalance of a classic group waits group.initial.rebalance.delay.ms = 3000,
+twice, because others join meanwhile. The brokers are measured in turns, and the one that is not
+measured is frozen with SIGSTOP. Everything stays on loopback. The table goes to stdout, all samples
+go to a JSON file in bench/results/.
 """
 
 from __future__ import annotations
@@ -22,62 +32,56 @@ import argparse
 import asyncio
 import contextlib
 import json
-import random
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import uvloop
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from apache_kafka import apache_kafka, missing_tools
 from broker import RESULTS, SETTLE_SECONDS, Progress
 from machine import describe_machine
-from rebalance_group import PARTITIONS_PER_MEMBER, SimulatedGroup, wait_for_coordinator
-from rebalance_librdkafka import LibrdkafkaGroup
-from rebalance_plan import (
-    FULL,
-    QUICK,
-    REAL_MEMBERS,
-    STOCK_HEARTBEAT_MS,
-    Plan,
-    Scenario,
-    Step,
-    steps,
+from rebalance_classic import run_classic, warm_up_classic
+from rebalance_consumer import run_consumer, warm_up_consumer
+from rebalance_plan import CLASSIC, FULL, PARTS, QUICK, Plan, Step, steps
+from rebalance_protocol import RebalanceError
+from rebalance_site import (
+    ANABRANCH_SETTINGS,
+    KAFKA_OVERRIDES,
+    KAFKA_SETTINGS,
+    GroupSettings,
+    Site,
 )
-from rebalance_protocol import TOPIC, RebalanceError
-from rebalance_table import (
-    AFTER_LAST_JOIN,
-    GENERATIONS,
-    SERVER_CPU,
-    UNTIL_STABLE,
-    Row,
-    extra_generations,
-    rebalance_table,
-    row_order,
-)
+from rebalance_table import extra_generations, rebalance_table, row_order
 from server_process import BUILD, ServerError, ServerProcess, anabranch, terminated_as_exit
 
 
 class Candidate:
-    """One of the two brokers, with the samples collected so far, in milliseconds."""
+    """One of the two brokers: awake while it is measured, frozen while the other is."""
 
-    def __init__(self, server: ServerProcess, *, settle_seconds: float) -> None:
+    def __init__(
+        self,
+        server: ServerProcess,
+        settings: tuple[GroupSettings, ...],
+        *,
+        settle_seconds: float,
+    ) -> None:
         self.server = server
-        self.samples: dict[Row, list[float]] = defaultdict(list)
+        self.site = Site(server, settings)
         self._settle_seconds = settle_seconds
         self._is_frozen = False
-        self._group_count = 0
 
-    def start(self, warm_up_seconds: float) -> None:
-        """Start, let the JIT compiler see a group come, go and rebalance uncounted, freeze."""
+    def start(self, plan: Plan) -> None:
+        """Start, let the JIT compiler see groups come, go and rebalance uncounted, freeze."""
         self.server.start()
-        run(self._warm_up(warm_up_seconds))
+        if CLASSIC in plan.parts:
+            run(warm_up_classic(self.site, plan.warm_up_seconds))
+        if plan.parts - {CLASSIC}:
+            run(warm_up_consumer(self.site, plan.warm_up_seconds))
         self.freeze()
 
     def freeze(self) -> None:
@@ -93,136 +97,7 @@ class Candidate:
 
     def run(self, step: Step, seed: int) -> None:
         """One step of a round; the same seed makes the same choices."""
-        choice = random.Random(seed)
-        if step.scenario is None:
-            self._ensure_topic()
-            run(self._both_real(step.repetitions, seed))
-        else:
-            run(self._simulated(step.scenario, step.is_cooperative, choice))
-
-    # Simulated members ----------------------------------------------------------------------------
-
-    async def _simulated(
-        self, scenario: Scenario, is_cooperative: bool, choice: random.Random
-    ) -> None:
-        interval_s = scenario.heartbeat_ms / 1000
-        group = await self._new_group(scenario.members, is_cooperative, interval_s)
-        row = Row(
-            is_real=False,
-            members=scenario.members,
-            heartbeat_ms=scenario.heartbeat_ms,
-            is_cooperative=is_cooperative,
-            event="form",
-        )
-        try:
-            formed = await group.join(scenario.members)
-            self.samples[row].append(formed.seconds * 1000)
-            cpu_before = self.server.cpu_seconds()
-            for delay in delays(2 * scenario.repetitions, choice, interval_s):
-                await group.wait_after_stable(delay)
-                if len(group) == scenario.members:
-                    event, rebalance = "join", await group.join()
-                else:
-                    event, rebalance = "leave", await group.leave(choice)
-                for part, value in (
-                    (UNTIL_STABLE, rebalance.seconds * 1000),
-                    (AFTER_LAST_JOIN, rebalance.after_last_join_seconds * 1000),
-                    (GENERATIONS, rebalance.generations),
-                ):
-                    self.samples[replace(row, event=event, part=part)].append(value)
-            cpu_seconds = self.server.cpu_seconds() - cpu_before
-            cpu = replace(row, event="join or leave", part=SERVER_CPU)
-            self.samples[cpu].append(cpu_seconds * 1000 / (2 * scenario.repetitions))
-        finally:
-            await group.close()
-
-    async def _new_group(
-        self, members: int, is_cooperative: bool, interval_s: float
-    ) -> SimulatedGroup:
-        self._group_count += 1
-        group_id = f"group-{self._group_count}"
-        await wait_for_coordinator(self.server.port, group_id)
-        return SimulatedGroup(
-            port=self.server.port,
-            group_id=group_id,
-            is_cooperative=is_cooperative,
-            partition_count=members * PARTITIONS_PER_MEMBER,
-            heartbeat_interval_s=interval_s,
-        )
-
-    async def _warm_up(self, seconds: float) -> None:
-        group = await self._new_group(50, is_cooperative=False, interval_s=0.02)
-        choice = random.Random(0)
-        try:
-            # One member alone sits through the initial delay once, not twice.
-            await group.join(1)
-            await group.join(49)
-            deadline_s = time.monotonic() + seconds
-            while time.monotonic() < deadline_s:
-                await group.join()
-                await group.leave(choice)
-        finally:
-            await group.close()
-
-    # Real members ---------------------------------------------------------------------------------
-
-    def _ensure_topic(self) -> None:
-        servers = self.server.bootstrap_servers
-        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        count = REAL_MEMBERS * PARTITIONS_PER_MEMBER
-        if TOPIC not in admin.list_topics(timeout=30).topics:
-            topic = NewTopic(TOPIC, num_partitions=count, replication_factor=1)
-            admin.create_topics([topic])[TOPIC].result(30)
-        deadline_s = time.monotonic() + 30
-        while time.monotonic() < deadline_s:
-            found = admin.list_topics(TOPIC, timeout=30).topics[TOPIC]
-            leaders = [partition.leader for partition in found.partitions.values()]
-            if len(leaders) == count and min(leaders) >= 0:
-                return
-            time.sleep(0.1)
-        raise RebalanceError(f"{self.server.name}: {TOPIC} has no leaders after 30 s")
-
-    async def _both_real(self, repetitions: int, seed: int) -> None:
-        # Both protocols at once: nearly all of their time is librdkafka's heartbeat interval.
-        await asyncio.gather(*(self._real(repetitions, is_coop, seed) for is_coop in (False, True)))
-
-    async def _real(self, repetitions: int, is_cooperative: bool, seed: int) -> None:
-        group_id = f"real-{seed}-{'cooperative' if is_cooperative else 'eager'}"
-        await wait_for_coordinator(self.server.port, group_id)
-        group = LibrdkafkaGroup(
-            bootstrap_servers=self.server.bootstrap_servers,
-            group_id=group_id,
-            topic=TOPIC,
-            partition_count=REAL_MEMBERS * PARTITIONS_PER_MEMBER,
-            is_cooperative=is_cooperative,
-        )
-        row = Row(
-            is_real=True,
-            members=REAL_MEMBERS,
-            heartbeat_ms=STOCK_HEARTBEAT_MS,
-            is_cooperative=is_cooperative,
-            event="form",
-        )
-        choice = random.Random(seed)
-        await group.start()
-        try:
-            self.samples[row].append(await group.join(REAL_MEMBERS) * 1000)
-            joins = delays(repetitions, choice, STOCK_HEARTBEAT_MS / 1000)
-            leaves = delays(repetitions, choice, STOCK_HEARTBEAT_MS / 1000)
-            for join_delay, leave_delay in zip(joins, leaves, strict=True):
-                await group.wait_after_stable(join_delay)
-                self.samples[replace(row, event="join")].append(await group.join() * 1000)
-                await group.wait_after_stable(leave_delay)
-                self.samples[replace(row, event="leave")].append(await group.leave(choice) * 1000)
-        finally:
-            await group.close()
-
-
-def delays(count: int, choice: random.Random, interval_s: float) -> list[float]:
-    """Parts of the heartbeat interval, evenly spread, in random order."""
-    parts = [(place + 0.5) / count * interval_s for place in range(count)]
-    choice.shuffle(parts)
-    return parts
+        run((run_classic if step.part == CLASSIC else run_consumer)(self.site, step, seed))
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -230,7 +105,9 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
         runner.run(coroutine)
 
 
-def measure(plan: Plan, pair: tuple[Candidate, Candidate], progress: Progress) -> int:
+def measure(
+    plan: Plan, sizes: Sequence[int], pair: tuple[Candidate, Candidate], progress: Progress
+) -> int:
     """Run the plan; returns the number of complete rounds."""
     began_s = time.monotonic()
     done = 0
@@ -238,11 +115,11 @@ def measure(plan: Plan, pair: tuple[Candidate, Candidate], progress: Progress) -
         for candidate in pair:
             progress(f"{candidate.server.name}: start and warm-up")
             stack.callback(candidate.server.stop)
-            candidate.start(plan.warm_up_seconds)
+            candidate.start(plan)
         order = list(pair)
         while done < plan.rounds:
             round_began_s = time.monotonic()
-            for step in steps(plan):
+            for step in steps(plan, sizes):
                 for candidate, other in (order, reversed(order)):
                     name = candidate.server.name
                     progress(f"round {done + 1} of {plan.rounds}, {step.title}: {name}")
@@ -263,15 +140,15 @@ def write_results(plan: Plan, rounds: int, pair: tuple[Candidate, Candidate]) ->
     path = RESULTS / time.strftime("rebalance-%Y%m%d-%H%M%S.json")
     document = {
         "machine": describe_machine(),
-        "plan": asdict(plan),
+        "plan": asdict(plan) | {"parts": sorted(plan.parts)},
         "complete_rounds": rounds,
-        "unit": "ms, but for generations, which are counted",
+        "unit": "ms; generations are counted, heartbeats are per second, kept is in percent",
         "brokers": {
             candidate.server.name: {
                 "version": candidate.server.version,
                 "samples": {
-                    row.key: candidate.samples[row]
-                    for row in sorted(candidate.samples, key=row_order)
+                    row.key: candidate.site.samples[row]
+                    for row in sorted(candidate.site.samples, key=row_order)
                 },
             }
             for candidate in pair
@@ -281,44 +158,62 @@ def write_results(plan: Plan, rounds: int, pair: tuple[Candidate, Candidate]) ->
     return path
 
 
-def heading(pair: tuple[Candidate, Candidate], rounds: int) -> str:
+def heading(plan: Plan, pair: tuple[Candidate, Candidate], rounds: int) -> str:
     machine = describe_machine()
     theirs, ours = (candidate.server for candidate in pair)
+    classic = "so `form` of a\nclassic group waits group.initial.rebalance.delay.ms = 3000 twice"
     return (
         f"{theirs.name} {theirs.version} and {ours.name} {ours.version} in turns, "
         f"{rounds} round{'s' if rounds > 1 else ''}; from a join or leave until all members are\n"
-        f"stable, in milliseconds. Both brokers have default settings, so `form` waits "
-        f"group.initial.rebalance.delay.ms = 3000 twice.\n"
+        f"stable, as the members see it. Both brokers have default settings"
+        f"{', ' + classic if CLASSIC in plan.parts else ''}, but for\n"
+        f"rows with `Kafka tuned`: there Kafka's group has "
+        f"{', '.join(f'{name}={value}' for name, value in KAFKA_SETTINGS[-1].configs.items())}.\n"
         f"{machine['cpus']} x {machine['cpu']}, {machine['memory_gb']} GB, Linux "
         f"{machine['kernel']}, Python {machine['python']}, load average {machine['load_average']}\n"
-        f"p99 is the nearest rank: the largest value when n is below 100. "
-        f"Server CPU is per event, one sample per round.\n"
-        f"Ratios: more than 1.00x means that Anabranch is faster.\n"
+        f"p99 is the nearest rank: the largest value when n is below 100 (of what is kept, the "
+        f"smallest). Server CPU is per event.\n"
+        f"Ratios: more than 1.00x means that Anabranch is better.\n"
     )
 
 
-def main() -> int:
+def parse_arguments() -> tuple[Plan, list[int]]:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="few events, about 2.5 minutes")
-    parser.add_argument("--rounds", type=int, help="another number of rounds")
+    parser.add_argument("--quick", action="store_true", help="few events, about 3 minutes")
+    parser.add_argument("--rounds", type=int, help="another number of rounds, however long")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=PARTS,
+        help="this part of the rows; may be given more than once",
+    )
+    parser.add_argument("--members", help="only groups of these sizes, for example 10,100")
     arguments = parser.parse_args()
+    plan = QUICK if arguments.quick else FULL
+    if arguments.rounds:
+        plan = replace(plan, rounds=arguments.rounds, budget_seconds=float("inf"))
+    if arguments.only:
+        plan = replace(plan, parts=frozenset().union(*(PARTS[name] for name in arguments.only)))
+    sizes = [int(size) for size in arguments.members.split(",")] if arguments.members else []
+    return plan, sizes
+
+
+def main() -> int:
+    plan, sizes = parse_arguments()
     if missing := missing_tools():
         print(f"bench: skipped, needs {' and '.join(missing)} on PATH", file=sys.stderr)
         return 0
-    plan = QUICK if arguments.quick else FULL
-    if arguments.rounds:
-        plan = replace(plan, rounds=arguments.rounds)
     progress = Progress()
     (BUILD / "bench").mkdir(parents=True, exist_ok=True)
     with terminated_as_exit(), tempfile.TemporaryDirectory(dir=BUILD / "bench") as work:
+        theirs = apache_kafka(data_dir=Path(work) / "kafka", overrides=KAFKA_OVERRIDES)
+        ours = anabranch(data_dir=Path(work) / "anabranch")
+        pair = (
+            Candidate(theirs, KAFKA_SETTINGS, settle_seconds=SETTLE_SECONDS),
+            Candidate(ours, ANABRANCH_SETTINGS, settle_seconds=0.5),
+        )
         try:
-            pair = (
-                Candidate(
-                    apache_kafka(data_dir=Path(work) / "kafka"), settle_seconds=SETTLE_SECONDS
-                ),
-                Candidate(anabranch(data_dir=Path(work) / "anabranch"), settle_seconds=0.5),
-            )
-            rounds = measure(plan, pair, progress)
+            rounds = measure(plan, sizes, pair, progress)
         except (RebalanceError, ServerError) as problem:
             progress.done()
             print(f"bench: {problem}", file=sys.stderr)
@@ -326,13 +221,15 @@ def main() -> int:
         except KeyboardInterrupt:
             return 130
     progress.done()
-    print(heading(pair, rounds))
-    theirs, ours = (candidate.samples for candidate in pair)
-    print(rebalance_table(theirs, ours))
-    print(
-        f"\ncooperative joins of simulated members that took more than two generations: "
-        f"Kafka {extra_generations(theirs)}, Anabranch {extra_generations(ours)}"
-    )
+    print(heading(plan, pair, rounds))
+    samples = [candidate.site.samples for candidate in pair]
+    print(rebalance_table(*samples))
+    if CLASSIC in plan.parts:
+        counts = [extra_generations(side) for side in samples]
+        print(
+            f"\ncooperative joins of simulated members that took more than two generations: "
+            f"Kafka {counts[0]}, Anabranch {counts[1]}"
+        )
     print(f"all samples: {write_results(plan, rounds, pair)}")
     return 0
 

@@ -28,7 +28,6 @@ from rebalance_member import HEARTBEAT_VERSION, Member, WireClient
 from rebalance_protocol import Assignment, RebalanceError, assign_cooperative, assign_range
 from server_process import HOST
 
-PARTITIONS_PER_MEMBER = 4
 REBALANCE_LIMIT_S = 60.0
 _FIND_COORDINATOR_VERSION = 4
 

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 
 STOCK_HEARTBEAT_MS = 3000
 SHORT_HEARTBEAT_MS = 200
-REAL_MEMBERS = 10
+PARTITIONS_PER_MEMBER = 4
+GROWTH_MEMBERS = 10
+GROWTH_PARTITIONS = (100, 1000)
+KEPT_MEMBERS = 10
+
+CLASSIC = "classic"
+WIRE = "wire"
+STOCK = "stock"
+GROWTH = "growth"
+KEPT = "kept"
+# What may be asked for, and which parts of a round that is.
+PARTS = {
+    "classic": frozenset({CLASSIC}),
+    "consumer": frozenset({WIRE, STOCK, GROWTH, KEPT}),
+    "wire": frozenset({WIRE}),
+    "stock": frozenset({STOCK}),
+    "growth": frozenset({GROWTH}),
+    "kept": frozenset({KEPT}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A group to form and what happens to it: `repetitions` joins and as many leaves a round."""
+
+    members: int
+    repetitions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A group to form and what happens to it: `repetitions` joins and as many leaves a round."""
+    """A classic group of simulated members, which choose their heartbeat interval themselves."""
 
     members: int
     heartbeat_ms: int
@@ -24,32 +50,52 @@ class Plan:
     """How much is measured."""
 
     rounds: int
-    scenarios: tuple[Scenario, ...]
-    real_repetitions: int
+    classic: tuple[Scenario, ...]
+    classic_stock: Size
+    wire: tuple[Size, ...]
+    stock: tuple[Size, ...]
+    growth_repetitions: int
+    kept_repetitions: int
+    steady_seconds: float
     warm_up_seconds: float
     # No round is begun that would end later, if it takes as long as the one before it.
     budget_seconds: float
+    parts: frozenset[str] = field(default=PARTS["classic"] | PARTS["consumer"])
 
 
 FULL = Plan(
-    rounds=3,
-    scenarios=(
-        Scenario(members=10, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=14),
-        Scenario(members=100, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=14),
-        Scenario(members=10, heartbeat_ms=STOCK_HEARTBEAT_MS, repetitions=4),
-        Scenario(members=100, heartbeat_ms=STOCK_HEARTBEAT_MS, repetitions=2),
+    rounds=2,
+    classic=(
+        Scenario(members=10, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=8),
+        Scenario(members=100, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=8),
     ),
-    real_repetitions=4,
-    warm_up_seconds=10.0,
-    budget_seconds=1800.0,
+    classic_stock=Size(members=10, repetitions=2),
+    wire=(
+        Size(members=10, repetitions=4),
+        Size(members=50, repetitions=2),
+        Size(members=100, repetitions=4),
+        Size(members=1000, repetitions=2),
+    ),
+    stock=(
+        Size(members=10, repetitions=3),
+        Size(members=50, repetitions=2),
+        Size(members=100, repetitions=2),
+    ),
+    growth_repetitions=1,
+    kept_repetitions=1,
+    steady_seconds=10.0,
+    warm_up_seconds=8.0,
+    budget_seconds=1450.0,
 )
 QUICK = Plan(
     rounds=1,
-    scenarios=(
-        Scenario(members=10, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=4),
-        Scenario(members=100, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=4),
-    ),
-    real_repetitions=1,
+    classic=(Scenario(members=10, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=2),),
+    classic_stock=Size(members=10, repetitions=0),
+    wire=(Size(members=10, repetitions=1), Size(members=100, repetitions=1)),
+    stock=(Size(members=10, repetitions=1),),
+    growth_repetitions=1,
+    kept_repetitions=1,
+    steady_seconds=5.0,
     warm_up_seconds=2.0,
     budget_seconds=60.0,
 )
@@ -60,25 +106,63 @@ class Step:
     """What is measured at one broker before the other has its turn."""
 
     title: str
-    scenario: Scenario | None  # None: real members, both protocols
-    is_cooperative: bool
-    repetitions: int
+    part: str
+    size: Size
+    heartbeat_ms: int = 0  # classic groups of simulated members only
+    is_cooperative: bool = False
+    is_stock: bool = False
+    steady_seconds: float = 0.0
 
 
-def steps(plan: Plan) -> Iterator[Step]:
-    """The parts of a round."""
-    for scenario in plan.scenarios:
+def steps(plan: Plan, members: Collection[int] = ()) -> Iterator[Step]:
+    """The parts of a round; only groups of these sizes, if any are named."""
+    for step in _all_steps(plan):
+        is_wanted = step.part in plan.parts and step.size.repetitions > 0
+        if is_wanted and (not members or step.size.members in members):
+            yield step
+
+
+def _all_steps(plan: Plan) -> Iterator[Step]:
+    for scenario in plan.classic:
         for is_cooperative in (False, True):
             protocol = "cooperative" if is_cooperative else "eager"
             yield Step(
                 title=f"{scenario.members} {protocol} members, {scenario.heartbeat_ms} ms",
-                scenario=scenario,
+                part=CLASSIC,
+                size=Size(members=scenario.members, repetitions=scenario.repetitions),
+                heartbeat_ms=scenario.heartbeat_ms,
                 is_cooperative=is_cooperative,
-                repetitions=scenario.repetitions,
             )
     yield Step(
-        title=f"{REAL_MEMBERS} librdkafka members",
-        scenario=None,
-        is_cooperative=False,
-        repetitions=plan.real_repetitions,
+        title=f"{plan.classic_stock.members} classic librdkafka members",
+        part=CLASSIC,
+        size=plan.classic_stock,
+        is_stock=True,
+    )
+    for size in plan.wire:
+        yield Step(
+            title=f"{size.members} members, consumer protocol",
+            part=WIRE,
+            size=size,
+            steady_seconds=plan.steady_seconds,
+        )
+    for size in plan.stock:
+        yield Step(
+            title=f"{size.members} librdkafka members, consumer protocol",
+            part=STOCK,
+            size=size,
+            is_stock=True,
+        )
+    for is_stock in (False, True):
+        yield Step(
+            title=f"growth with {GROWTH_MEMBERS}{' librdkafka' if is_stock else ''} members",
+            part=GROWTH,
+            size=Size(members=GROWTH_MEMBERS, repetitions=plan.growth_repetitions),
+            is_stock=is_stock,
+        )
+    yield Step(
+        title="records/s of partitions that do not move",
+        part=KEPT,
+        size=Size(members=KEPT_MEMBERS, repetitions=plan.kept_repetitions),
+        is_stock=True,
     )

@@ -4,41 +4,68 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 UNTIL_STABLE = "until stable"
 AFTER_LAST_JOIN = "after the last JoinGroup"
 SERVER_CPU = "server CPU"
 GENERATIONS = "generations"
+HEARTBEATS = "heartbeats"
+STEADY_CPU = "server CPU per second"
+KEPT = "kept on unmoved partitions"
 
-_EVENTS = ("form", "join", "leave", "join or leave")
-_PARTS = (UNTIL_STABLE, AFTER_LAST_JOIN, SERVER_CPU, GENERATIONS)
+EAGER, COOPERATIVE, CONSUMER = "eager", "cooperative", "consumer"
+# Whose settings the group has: the broker's defaults, or the fastest that Kafka allows.
+DEFAULT, TUNED = "default", "tuned"
+
+_PROTOCOLS = (EAGER, COOPERATIVE, CONSUMER)
+_EVENTS = ("form", "join", "leave", "join or leave", "grow", "steady")
+_UNITS = {
+    UNTIL_STABLE: "ms",
+    AFTER_LAST_JOIN: "ms",
+    SERVER_CPU: "ms",
+    GENERATIONS: "",
+    HEARTBEATS: "1/s",
+    STEADY_CPU: "ms/s",
+    KEPT: "%",
+}
+_PARTS = tuple(_UNITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What a list of samples is of; milliseconds, but for GENERATIONS, which are counted."""
+    """What a list of samples is of; the unit is that of the part."""
 
     is_real: bool
     members: int
-    heartbeat_ms: int
-    is_cooperative: bool
+    protocol: str
     event: str
+    # Chosen by the members in the classic protocol, told by the broker in the consumer protocol.
+    heartbeat_ms: int = 0
+    settings: str = DEFAULT
     part: str = UNTIL_STABLE
+
+    @property
+    def client(self) -> str:
+        return "librdkafka" if self.is_real else "simulated"
+
+    @property
+    def heartbeat(self) -> str:
+        if self.heartbeat_ms:
+            return f"{self.heartbeat_ms / 1000:g} s"
+        return "told" if self.settings == DEFAULT else "Kafka tuned"
 
     @property
     def key(self) -> str:
         """The name in the JSON file."""
-        client = "librdkafka" if self.is_real else "simulated"
-        protocol = "cooperative" if self.is_cooperative else "eager"
-        place = f"{client}/{self.members}/{self.heartbeat_ms}ms/{protocol}"
+        place = f"{self.client}/{self.members}/{self.heartbeat}/{self.protocol}"
         return f"{place}/{self.event}/{self.part}".replace(" ", "_")
 
 
 def row_order(row: Row) -> tuple[object, ...]:
     """Simulated members first, small groups before large ones, events as they happen."""
-    group = (row.is_real, row.members, row.heartbeat_ms, row.is_cooperative)
-    return *group, _EVENTS.index(row.event), _PARTS.index(row.part)
+    group = (row.is_real, row.members, _PROTOCOLS.index(row.protocol), row.heartbeat_ms)
+    return *group, row.settings, _EVENTS.index(row.event), _PARTS.index(row.part)
 
 
 Samples = Mapping[Row, Sequence[float]]
@@ -49,7 +76,8 @@ _HEADER = [
     "heartbeat",
     "protocol",
     "event",
-    "time",
+    "what",
+    "unit",
     "n",
     "Kafka p50",
     "p99",
@@ -58,7 +86,7 @@ _HEADER = [
     "ratio of p50",
     "of p99",
 ]
-_LEFT_ALIGNED = range(1, 6)
+_LEFT_ALIGNED = range(1, 7)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -68,25 +96,23 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def rebalance_table(theirs: Samples, ours: Samples) -> str:
-    """Milliseconds, less is better; ratios above 1 say that Anabranch is faster."""
+    """Ratios above 1 say that Anabranch is better; its side of a tuned row has default settings."""
     lines = [_HEADER]
-    for row in sorted(theirs.keys() & ours.keys(), key=row_order):
-        left, right = theirs[row], ours[row]
-        if not left or not right or row.part == GENERATIONS:
+    for row in sorted(theirs.keys() | ours.keys(), key=row_order):
+        left, right = theirs.get(row, ()), ours.get(replace(row, settings=DEFAULT), ())
+        if row.part == GENERATIONS or not (left or right):
             continue
-        figures = [percentile(side, percent) for side in (left, right) for percent in (50, 99)]
         lines.append(
             [
                 str(row.members),
-                "librdkafka" if row.is_real else "simulated",
-                f"{row.heartbeat_ms / 1000:g} s",
-                "cooperative" if row.is_cooperative else "eager",
+                row.client,
+                row.heartbeat,
+                row.protocol,
                 row.event,
                 row.part if row.part == UNTIL_STABLE else f"  {row.part}",
-                str(min(len(left), len(right))),
-                *(f"{figure:,.1f}" for figure in figures),
-                _ratio(figures[0], figures[2]),
-                _ratio(figures[1], figures[3]),
+                _UNITS[row.part],
+                "/".join(dict.fromkeys((str(len(left)), str(len(right))))),
+                *_figures(row, left, right),
             ]
         )
     widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADER))]
@@ -101,16 +127,33 @@ def rebalance_table(theirs: Samples, ours: Samples) -> str:
     return "\n".join(out)
 
 
+def _figures(row: Row, left: Sequence[float], right: Sequence[float]) -> list[str]:
+    # Of what should be much, the bad end is the small one.
+    percents = (50, 1) if row.part == KEPT else (50, 99)
+    figures = [
+        percentile(side, percent) if side else math.nan
+        for side in (left, right)
+        for percent in percents
+    ]
+    pairs = [(figures[0], figures[2]), (figures[1], figures[3])]
+    if row.part == KEPT:
+        pairs = [(ours, theirs) for theirs, ours in pairs]
+    cells = ["-" if math.isnan(figure) else f"{figure:,.1f}" for figure in figures]
+    return [*cells, *(_ratio(*pair) for pair in pairs)]
+
+
 def extra_generations(samples: Samples) -> str:
     """How many cooperative joins needed more than the two generations of the protocol."""
     counts = [
         count
         for row, values in samples.items()
-        if row.part == GENERATIONS and row.is_cooperative and row.event == "join"
+        if row.part == GENERATIONS and row.protocol == COOPERATIVE and row.event == "join"
         for count in values
     ]
     return f"{sum(count > 2 for count in counts)} of {len(counts)}"
 
 
 def _ratio(theirs: float, ours: float) -> str:
-    return f"{theirs / ours:.2f}x" if ours else "-"
+    if math.isnan(theirs) or math.isnan(ours) or not ours:
+        return "-"
+    return f"{theirs / ours:.2f}x"

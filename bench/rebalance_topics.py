@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 
@@ -49,7 +50,10 @@ class Growth:
         self._admin = _admin(bootstrap_servers)
         self._admin.list_topics(topic, timeout=_LIMIT_S)
 
-    def __call__(self) -> None:
+    async def create(self) -> None:
+        await asyncio.to_thread(self._create)
+
+    def _create(self) -> None:
         new = NewPartitions(self._topic, self._partition_count)
         self._admin.create_partitions([new])[self._topic].result(_LIMIT_S)
 
