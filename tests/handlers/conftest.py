@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("handler_calls", "group_calls")
+pytest.register_assert_rewrite("handler_calls", "group_calls", "consumer_group_calls")
 
-from group_calls import GroupNode  # noqa: E402 - after the registration
+from consumer_group_calls import ConsumerNode  # noqa: E402 - after the registration
+from group_calls import GroupNode  # noqa: E402
 from handler_calls import Node  # noqa: E402
 
 from support.fake_loop import FakeLoop, fake_loop  # noqa: E402
@@ -59,3 +60,22 @@ def make_group_node(tmp_path: Path, loop: FakeLoop) -> Iterator[Callable[..., Gr
 @pytest.fixture
 def group_node(make_group_node: Callable[..., GroupNode]) -> GroupNode:
     return make_group_node()
+
+
+@pytest.fixture
+def make_consumer_node(tmp_path: Path, loop: FakeLoop) -> Iterator[Callable[..., ConsumerNode]]:
+    """Start a broker for consumer groups with overrides, on one folder."""
+    nodes: list[ConsumerNode] = []
+
+    def make(*overrides: str) -> ConsumerNode:
+        nodes.append(ConsumerNode(tmp_path / "data", loop, *overrides))
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def consumer_node(make_consumer_node: Callable[..., ConsumerNode]) -> ConsumerNode:
+    return make_consumer_node()

@@ -5,6 +5,7 @@ Code under test finds it with `asyncio.get_running_loop()`; it knows only what t
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -35,8 +36,9 @@ class Alarm:
 class Job:
     """What `run_in_executor` returned: work for a thread, done when the test says so."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
+        self._result: Any = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Any], None]] = []
 
@@ -46,9 +48,17 @@ class Job:
     def exception(self) -> BaseException | None:
         return self._error
 
+    def cancelled(self) -> bool:
+        return False
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
     def finish(self) -> None:
         try:
-            self._work()
+            self._result = self._work()
         except BaseException as error:
             self._error = error
         for callback in self._callbacks:
@@ -72,8 +82,8 @@ class FakeLoop:
     def call_soon(self, callback: Callable[..., None], *args: Any) -> Alarm:
         return self.call_later(0, callback, *args)
 
-    def run_in_executor(self, executor: object, work: Callable[[], None]) -> Job:
-        self.jobs.append(Job(work))
+    def run_in_executor(self, executor: object, work: Callable[..., Any], *args: Any) -> Job:
+        self.jobs.append(Job(functools.partial(work, *args)))
         return self.jobs[-1]
 
     @property

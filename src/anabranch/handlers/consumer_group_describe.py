@@ -2,7 +2,8 @@
 
 Version notes: 1 which protocol each member speaks (KIP-1099). Topics that are gone are left out of
 assignments. A tagged field of our own (10000) has the partitions that are on their way from one
-member to another, for those who ask for it by another tagged field.
+member to another, for those who ask for it by another tagged field. Where the protocol is turned
+off (`group.coordinator.rebalance.protocols`) every group is UNSUPPORTED_VERSION, as in Kafka.
 """
 
 from collections.abc import Iterable
@@ -10,12 +11,14 @@ from itertools import groupby
 from operator import attrgetter
 
 from anabranch.broker.broker import Broker
+from anabranch.config.group_config import serves_consumer_protocol
 from anabranch.coordinator.group.consumer_describe import (
     DescribedConsumerGroup,
     DescribedConsumerMember,
     describe_consumer_group,
 )
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
+from anabranch.handlers.group_answers import PROTOCOL_IS_OFF
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.authorization import GROUP_OPERATIONS, operations_bits
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -38,8 +41,11 @@ def handle(
     broker: Broker, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     answers = []
+    is_served = serves_consumer_protocol(broker.settings)
     for group_id in request.group_ids:
         try:
+            if not is_served:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, PROTOCOL_IS_OFF)
             answer = _describe(broker, group_id)
             if not request.include_movements:
                 answer.movements = []
@@ -56,8 +62,8 @@ def handle(
 def _describe(broker: Broker, group_id: str) -> DescribedGroup:
     group = broker.groups.group(group_id)
     if not isinstance(group, ConsumerGroup):
-        what = "not found" if group is None else "not a consumer group"
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is {what}.")
+        what = "not found" if group is None else "is not a consumer group"
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
     described = describe_consumer_group(group, broker.groups.environment(group_id))
     return DescribedGroup(
         group_id=group_id,

@@ -15,7 +15,7 @@ from anabranch.coordinator.group.consumer_commands import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from anabranch.handlers.group_answers import answer
+from anabranch.handlers.group_answers import PROTOCOL_IS_OFF, answer
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.units import Unit, whole_partitions
@@ -36,8 +36,7 @@ def handle(
     if not serves_consumer_protocol(broker.settings):
         return ConsumerGroupHeartbeatResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
-            error_message="The consumer protocol is turned off "
-            "(group.coordinator.rebalance.protocols).",
+            error_message=PROTOCOL_IS_OFF,
         )
     names = request.subscribed_topic_names
     has_own_member_id = context.version >= _FIRST_WITH_OWN_MEMBER_ID

@@ -1,7 +1,8 @@
 """DescribeGroups (15), versions 0-6: classic groups with their members.
 
 Version notes: 3 authorized operations (KIP-430); 4 instance ids (KIP-345); 5 flexible; 6 an unknown
-group is GROUP_ID_NOT_FOUND with a message (KIP-1043), before it was just Dead.
+group, or one of another kind, is GROUP_ID_NOT_FOUND with a message (KIP-1043), before it was just
+Dead.
 """
 
 from anabranch.broker.broker import Broker
@@ -27,8 +28,11 @@ def handle(
     answers = []
     for group_id in request.groups:
         try:
-            described = describe_group(group_id, broker.groups.group(group_id))
-            answer = _described(context.version, described)
+            group = broker.groups.group(group_id)
+            answer = _described(context.version, describe_group(group_id, group))
+            if answer.error_code:
+                what = "not found" if group is None else "is not a classic group"
+                answer.error_message = f"Group {group_id} {what}."
         except KafkaError as error:
             answer = DescribedGroup(
                 group_id=group_id, error_code=error.code, error_message=error.message
@@ -59,7 +63,6 @@ def _described(version: int, group: describe.DescribedGroup) -> DescribedGroup:
     )
     if group.error is ErrorCode.GROUP_ID_NOT_FOUND and version >= _FIRST_WITH_NOT_FOUND:
         answer.error_code = group.error
-        answer.error_message = f"Group {group.group_id} not found."
     return answer
 
 

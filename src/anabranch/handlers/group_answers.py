@@ -16,6 +16,11 @@ from anabranch.model.errors import KafkaError
 
 T = TypeVar("T")
 
+PROTOCOL_IS_OFF = (
+    "The consumer protocol is turned off on this broker. Use group.protocol=classic, or have "
+    "consumer added to group.coordinator.rebalance.protocols."
+)
+
 
 def answer(
     broker: Broker,
