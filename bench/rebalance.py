@@ -119,7 +119,7 @@ def measure(
         order = list(pair)
         while done < plan.rounds:
             round_began_s = time.monotonic()
-            for step in steps(plan, sizes):
+            for step in steps(plan, sizes, is_first_round=done == 0):
                 for candidate, other in (order, reversed(order)):
                     name = candidate.server.name
                     progress(f"round {done + 1} of {plan.rounds}, {step.title}: {name}")

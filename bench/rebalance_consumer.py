@@ -11,14 +11,18 @@ from dataclasses import replace
 from rebalance_consumer_group import ConsumerGroup
 from rebalance_librdkafka import BUCKET_S, LibrdkafkaGroup
 from rebalance_load import steady_load
-from rebalance_plan import GROWTH, GROWTH_PARTITIONS, KEPT, PARTITIONS_PER_MEMBER, Step
+from rebalance_plan import (
+    GROWTH,
+    GROWTH_PARTITIONS,
+    KEPT,
+    PARTITIONS_PER_MEMBER,
+    STOCK_HEARTBEAT_MS,
+    Step,
+)
 from rebalance_protocol import RebalanceError
 from rebalance_site import REST_S, GroupSettings, Site, delays
 from rebalance_table import (
     CONSUMER,
-    COOPERATIVE,
-    DEFAULT,
-    EAGER,
     HEARTBEATS,
     SERVER_CPU,
     STEADY_CPU,
@@ -36,10 +40,10 @@ _KEPT_AT_LEAST_S = 1.0
 
 async def run_consumer(site: Site, step: Step, seed: int) -> None:
     if step.part == KEPT:
-        for protocol in (EAGER, COOPERATIVE, CONSUMER):
+        for protocol in step.protocols:
             await _kept(site, step, protocol, random.Random(seed))
         return
-    for settings in site.settings:
+    for settings in site.settings if step.has_tuned else site.settings[:1]:
         if step.part == GROWTH:
             await _growth(site, step, settings)
         else:
@@ -168,7 +172,13 @@ async def _kept(site: Site, step: Step, protocol: str, choice: random.Random) ->
         protocol=protocol,
         largest_size=members + 1,
     )
-    row = Row(is_real=True, members=members, protocol=protocol, settings=DEFAULT, event="join")
+    row = Row(
+        is_real=True,
+        members=members,
+        heartbeat_ms=0 if protocol == CONSUMER else STOCK_HEARTBEAT_MS,
+        protocol=protocol,
+        event="join",
+    )
     await group.start()
     try:
         await group.join(members)

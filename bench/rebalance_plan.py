@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from rebalance_table import CONSUMER, COOPERATIVE, EAGER
 
 STOCK_HEARTBEAT_MS = 3000
 SHORT_HEARTBEAT_MS = 200
@@ -43,6 +45,7 @@ class Scenario:
     members: int
     heartbeat_ms: int
     repetitions: int
+    protocols: tuple[str, ...] = (EAGER, COOPERATIVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,49 +58,66 @@ class Plan:
     wire: tuple[Size, ...]
     stock: tuple[Size, ...]
     growth_repetitions: int
+    # Not only of simulated members and default settings.
+    has_full_growth: bool
     kept_repetitions: int
+    kept_protocols: tuple[str, ...]
     steady_seconds: float
     warm_up_seconds: float
     # No round is begun that would end later, if it takes as long as the one before it.
     budget_seconds: float
-    parts: frozenset[str] = field(default=PARTS["classic"] | PARTS["consumer"])
+    parts: frozenset[str]
 
 
 FULL = Plan(
     rounds=2,
     classic=(
-        Scenario(members=10, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=8),
-        Scenario(members=100, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=8),
+        Scenario(members=10, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=6),
+        Scenario(members=100, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=6),
     ),
-    classic_stock=Size(members=10, repetitions=2),
+    classic_stock=Size(members=10, repetitions=1),
     wire=(
-        Size(members=10, repetitions=4),
-        Size(members=50, repetitions=2),
-        Size(members=100, repetitions=4),
-        Size(members=1000, repetitions=2),
+        Size(members=10, repetitions=2),
+        Size(members=50, repetitions=1),
+        Size(members=100, repetitions=2),
+        Size(members=1000, repetitions=1),
     ),
     stock=(
-        Size(members=10, repetitions=3),
-        Size(members=50, repetitions=2),
-        Size(members=100, repetitions=2),
+        Size(members=10, repetitions=2),
+        Size(members=50, repetitions=1),
+        Size(members=100, repetitions=1),
     ),
     growth_repetitions=1,
+    has_full_growth=True,
     kept_repetitions=1,
+    kept_protocols=(EAGER, COOPERATIVE, CONSUMER),
     steady_seconds=10.0,
     warm_up_seconds=8.0,
     budget_seconds=1450.0,
+    parts=PARTS["classic"] | PARTS["consumer"],
 )
+# What is left out by default can still be asked for.
 QUICK = Plan(
     rounds=1,
-    classic=(Scenario(members=10, heartbeat_ms=SHORT_HEARTBEAT_MS, repetitions=2),),
+    classic=(
+        Scenario(
+            members=10,
+            heartbeat_ms=SHORT_HEARTBEAT_MS,
+            repetitions=2,
+            protocols=(COOPERATIVE,),
+        ),
+    ),
     classic_stock=Size(members=10, repetitions=0),
-    wire=(Size(members=10, repetitions=1), Size(members=100, repetitions=1)),
+    wire=(Size(members=100, repetitions=1),),
     stock=(Size(members=10, repetitions=1),),
     growth_repetitions=1,
+    has_full_growth=False,
     kept_repetitions=1,
-    steady_seconds=5.0,
-    warm_up_seconds=2.0,
+    kept_protocols=(CONSUMER,),
+    steady_seconds=4.0,
+    warm_up_seconds=1.0,
     budget_seconds=60.0,
+    parts=PARTS["classic"] | PARTS["consumer"] - PARTS["kept"],
 )
 
 
@@ -108,30 +128,31 @@ class Step:
     title: str
     part: str
     size: Size
+    has_tuned: bool = True  # measure Kafka with its fastest settings too
     heartbeat_ms: int = 0  # classic groups of simulated members only
     is_cooperative: bool = False
     is_stock: bool = False
     steady_seconds: float = 0.0
+    protocols: tuple[str, ...] = ()
 
 
-def steps(plan: Plan, members: Collection[int] = ()) -> Iterator[Step]:
+def steps(plan: Plan, members: Collection[int], *, is_first_round: bool) -> Iterator[Step]:
     """The parts of a round; only groups of these sizes, if any are named."""
-    for step in _all_steps(plan):
+    for step in _all_steps(plan, is_first_round):
         is_wanted = step.part in plan.parts and step.size.repetitions > 0
         if is_wanted and (not members or step.size.members in members):
             yield step
 
 
-def _all_steps(plan: Plan) -> Iterator[Step]:
+def _all_steps(plan: Plan, is_first_round: bool) -> Iterator[Step]:
     for scenario in plan.classic:
-        for is_cooperative in (False, True):
-            protocol = "cooperative" if is_cooperative else "eager"
+        for protocol in scenario.protocols:
             yield Step(
                 title=f"{scenario.members} {protocol} members, {scenario.heartbeat_ms} ms",
                 part=CLASSIC,
                 size=Size(members=scenario.members, repetitions=scenario.repetitions),
                 heartbeat_ms=scenario.heartbeat_ms,
-                is_cooperative=is_cooperative,
+                is_cooperative=protocol == COOPERATIVE,
             )
     yield Step(
         title=f"{plan.classic_stock.members} classic librdkafka members",
@@ -144,7 +165,8 @@ def _all_steps(plan: Plan) -> Iterator[Step]:
             title=f"{size.members} members, consumer protocol",
             part=WIRE,
             size=size,
-            steady_seconds=plan.steady_seconds,
+            # Rest is the same in every round.
+            steady_seconds=plan.steady_seconds if is_first_round else 0.0,
         )
     for size in plan.stock:
         yield Step(
@@ -153,16 +175,20 @@ def _all_steps(plan: Plan) -> Iterator[Step]:
             size=size,
             is_stock=True,
         )
-    for is_stock in (False, True):
+    for is_stock in (False, True) if plan.has_full_growth else (False,):
         yield Step(
             title=f"growth with {GROWTH_MEMBERS}{' librdkafka' if is_stock else ''} members",
             part=GROWTH,
             size=Size(members=GROWTH_MEMBERS, repetitions=plan.growth_repetitions),
+            has_tuned=plan.has_full_growth,
             is_stock=is_stock,
         )
+    if not is_first_round and plan.parts != PARTS["kept"]:
+        return
     yield Step(
         title="records/s of partitions that do not move",
         part=KEPT,
         size=Size(members=KEPT_MEMBERS, repetitions=plan.kept_repetitions),
         is_stock=True,
+        protocols=plan.kept_protocols,
     )
