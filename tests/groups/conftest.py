@@ -9,9 +9,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("members", "scene", "stories")
 
-from scene import Scene
+from scene import Scene  # noqa: E402
 
-from support.broker_process import BrokerProcess
+from support.broker_process import BrokerProcess  # noqa: E402
 
 
 @pytest.fixture

@@ -32,11 +32,13 @@ class Tenure:
 class Member:
     """One consumer process and its history."""
 
+    program = MEMBER
+
     def __init__(self, *arguments: str) -> None:
         self.events: list[dict[str, Any]] = []
         self._ended_at = math.inf
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(MEMBER), *arguments],
+            [sys.executable, "-W", "ignore", str(self.program), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
