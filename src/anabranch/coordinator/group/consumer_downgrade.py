@@ -46,7 +46,7 @@ from anabranch.coordinator.group.draft import Draft, session_timer
 from anabranch.coordinator.group.embedded import assignment_bytes
 from anabranch.coordinator.group.records import GroupRecord
 from anabranch.coordinator.group.settings import GroupSettings
-from anabranch.coordinator.runtime.result import Result
+from anabranch.coordinator.runtime.result import Result, TimerChange
 
 
 def downgrade_if_alone(
@@ -117,8 +117,6 @@ def _member(member: ConsumerMember) -> ClassicMember:
 def _change_timers(draft: ConsumerDraft, classic: Draft) -> None:
     """Sessions start anew; of what a consumer group waits for, nothing is waited for any more."""
     group_id = draft.group_id
-    classic.cancel(target_timer(group_id))
-    classic.cancel(refresh_timer(group_id))
     for member in draft.group.members.values():
         member_id = member.member_id
         if member.state is MemberState.UNREVOKED_PARTITIONS:
@@ -143,10 +141,20 @@ def begin_rebalance(classic: Draft, settings: GroupSettings) -> None:
 
 def with_tombstones(draft: ConsumerDraft, result: Result) -> Result:
     """Everything of the consumer group is forgotten, whatever the draft had in mind for it."""
+    return _instead(draft.group, result)
+
+
+def started_over(group: ConsumerGroup, result: Result) -> Result:
+    """The result of a JoinGroup to a group that has no members any more, and starts over."""
+    return _instead(group, result) if result.records else result
+
+
+def _instead(group: ConsumerGroup, result: Result) -> Result:
+    group_timers = (target_timer(group.group_id), refresh_timer(group.group_id))
     return Result(
-        records=(*tombstones(draft.group), *result.records),
+        records=(*tombstones(group), *result.records),
         response=result.response,
-        timers=result.timers,
+        timers=(*(TimerChange(key, None) for key in group_timers), *result.timers),
         wakes=result.wakes,
     )
 

@@ -10,6 +10,8 @@ Rules
   a member has more than it was last assigned, until it has rejoined without it; it said so when it
   joined, and owes it now like any member that was told to give something up. (Kafka looks at the
   assignment alone, and gives such partitions to others at once.)
+- A group that was rebalancing, or has partitions that are nobody's, gets a new target in any case,
+  also where the member that comes is none (a static one under another protocol).
 - What cannot be carried over is refused with GROUP_ID_NOT_FOUND, and the classic group stays as it
   is: bytes that are not those of consumers, user data that only a custom assignor understands, a
   partition assigned to more than one member.
@@ -23,6 +25,7 @@ from anabranch.coordinator.group.classic_state import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroup,
     ClassicMember,
+    ClassicState,
 )
 from anabranch.coordinator.group.commands import JoinAnswer, SyncAnswer
 from anabranch.coordinator.group.consumer_commands import ConsumerHeartbeat
@@ -84,10 +87,23 @@ def heartbeat_that_upgrades(
         _check_group(group, environment)
         members = _members(group, environment.image)
         upgraded, records = _upgraded(group, members, environment.image)
-        result = heartbeat_in(ConsumerDraft(upgraded, environment, now_ms), command)
+        draft = ConsumerDraft(upgraded, environment, now_ms)
+        result = heartbeat_in(draft, command)
+        if draft.group_epoch == draft.target_epoch == upgraded.target_epoch and not _is_settled(
+            group, upgraded
+        ):
+            # The member brought nothing that called for a target; the others still do.
+            upgraded, records = _upgraded(group, members, environment.image, is_assigning=True)
+            result = heartbeat_in(ConsumerDraft(upgraded, environment, now_ms), command)
     except KafkaError as error:
         return refused(command, error)
     return _instead(group, records, result, _timers(upgraded, now_ms))
+
+
+def _is_settled(group: ClassicGroup, upgraded: ConsumerGroup) -> bool:
+    """Whether the last assignment is one that the members can go on with."""
+    index = upgraded.index
+    return group.state is ClassicState.STABLE and not index.open_topics and not index.astray
 
 
 def _instead(
@@ -261,9 +277,13 @@ def _member(read: _Read, epoch: int, owed: dict[Unit, int]) -> ConsumerMember:
 
 
 def _upgraded(
-    group: ClassicGroup, members: list[ConsumerMember], image: ClusterImage
+    group: ClassicGroup,
+    members: list[ConsumerMember],
+    image: ClusterImage,
+    *,
+    is_assigning: bool = False,
 ) -> tuple[ConsumerGroup, tuple[GroupRecord, ...]]:
-    """The consumer group, and its records in Kafka's order."""
+    """The consumer group, with a target yet to be made or not, and its records in Kafka's order."""
     group_id = group.group_id
     epoch = max(group.generation_id, FIRST_EPOCH)
     upgraded = ConsumerGroup(group_id, image)
@@ -272,8 +292,12 @@ def _upgraded(
         upgraded.replay_member(member.member_id, member)
         records.append(MemberWritten(group_id=group_id, member_id=member.member_id, member=member))
     hash_now = metadata_hash(upgraded.index.subscribed_topics, image)
-    upgraded.replay_epoch(epoch, hash_now)
-    records.append(GroupEpochWritten(group_id=group_id, epoch=epoch, metadata_hash=hash_now))
+    group_epoch = epoch + 1 if is_assigning else epoch
+    upgraded.replay_epoch(group_epoch, hash_now)
+    cause = "the classic group was rebalancing" if is_assigning else ""
+    records.append(
+        GroupEpochWritten(group_id=group_id, epoch=group_epoch, metadata_hash=hash_now, cause=cause)
+    )
     for member in members:
         target = frozenset(member.assigned)
         upgraded.replay_target(member.member_id, target)

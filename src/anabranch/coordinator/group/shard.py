@@ -33,7 +33,7 @@ from anabranch.coordinator.group.classic_rebalance import (
 from anabranch.coordinator.group.classic_state import ClassicGroup
 from anabranch.coordinator.group.classic_sync import heartbeat, leave_group, sync_group
 from anabranch.coordinator.group.commands import Command, CommittedOffset
-from anabranch.coordinator.group.consumer_downgrade import downgrade_if_alone, tombstones
+from anabranch.coordinator.group.consumer_downgrade import downgrade_if_alone, started_over
 from anabranch.coordinator.group.consumer_draft import (
     ConsumerDraft,
     Environment,
@@ -215,15 +215,7 @@ class GroupShard:
         """A member that speaks the classic protocol, in a consumer group (KIP-848 migration)."""
         if isinstance(command, c.JoinGroup) and not group.members:
             # Nobody is left who speaks the other protocol: the group starts over as a classic one.
-            result = join_group(None, command, self.settings, now_ms)
-            if not result.records:
-                return result  # refused
-            return Result(
-                records=(*tombstones(group), *result.records),
-                response=result.response,
-                timers=result.timers,
-                wakes=result.wakes,
-            )
+            return started_over(group, join_group(None, command, self.settings, now_ms))
         draft = self._draft(group, now_ms)
         match command:
             case c.JoinGroup():
