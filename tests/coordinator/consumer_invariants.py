@@ -41,11 +41,7 @@ def shard_image(shard: GroupShard, *, soft: bool = True) -> Any:
 def group_image(group: Any, *, soft: bool = True) -> Any:
     if not isinstance(group, ConsumerGroup):
         return group, dict(group.members)
-    return {
-        name: _copied(value)
-        for name, value in vars(group).items()
-        if soft or name not in SOFT
-    }
+    return {name: _copied(value) for name, value in vars(group).items() if soft or name not in SOFT}
 
 
 def _copied(value: Any) -> Any:
@@ -202,11 +198,12 @@ def _check_index(group: ConsumerGroup) -> None:
 
 
 def _check_movements(group: ConsumerGroup) -> None:
-    """What is on its way has somewhere to come from or to go to."""
+    """What is on its way is not where it belongs, and in a settled group nothing is."""
     wanted = {unit: key for key, target in group.targets.items() for unit in target}
     for unit in group.moving_since_ms:
         owner, heir = group.owners.get(unit), wanted.get(unit)
-        assert owner != heir, f"{unit} is where it belongs, or nowhere"
+        assert owner is None or owner != heir, f"{unit} is where it belongs"
+    assert not (group.is_settled and group.moving_since_ms)
 
 
 def epochs(shard: GroupShard) -> Iterator[tuple[Any, int]]:

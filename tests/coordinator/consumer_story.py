@@ -359,7 +359,8 @@ class ConsumerStory:
             else:
                 after[name] = topic(name, value) if isinstance(value, int) else value
         self.image = self.image.with_topics(after)
-        return self.submit(cc.ClusterChanged(image=self.image))
+        changed = frozenset(partitions)
+        return self.submit(cc.ClusterChanged(image=self.image, changed=changed))
 
     def resolve(self) -> Step:
         """Match the expressions that were asked for first."""
@@ -526,7 +527,7 @@ class ConsumerStory:
         for member_id in member_ids:
             self.join(member_id, topics, **fields)
             self.settle()
-        assert self.group.state.value == "Stable"
+            assert self.group.state.value == "Stable"
         return self
 
     def commit(

@@ -37,7 +37,9 @@ def leave_for_a_while(draft: ConsumerDraft, command: ConsumerHeartbeat) -> Resul
     draft.write_current(
         member.with_(
             member_epoch=STATIC_LEAVING_EPOCH,
-            previous_member_epoch=member.member_epoch,
+            # No grace for a heartbeat that was overtaken by this one: it would make the member
+            # look alive, and its next self would be refused.
+            previous_member_epoch=STATIC_LEAVING_EPOCH,
             state=MemberState.STABLE,
             # A commit of any epoch was before this, and none can come after (KIP-1251).
             assigned=dict.fromkeys(member.assigned, 0),

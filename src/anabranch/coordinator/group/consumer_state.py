@@ -243,6 +243,8 @@ class ConsumerGroup:
             self.owners[unit] = member_id
             if unit in target:
                 self.moving_since_ms.pop(unit, None)
+                self._retargeted.discard(unit)
+        self._forget_movements_if_settled()
 
     def replay_target_epoch(self, epoch: int, timestamp_ms: int) -> None:
         self.target_epoch = epoch
@@ -250,6 +252,7 @@ class ConsumerGroup:
         for unit in self._retargeted:
             self.moving_since_ms.setdefault(unit, timestamp_ms)
         self._retargeted.clear()
+        self._forget_movements_if_settled()
 
     def replay_target(self, member_id: str, target: Target | None) -> None:
         before, after = self.target(member_id), target or NO_TARGET
@@ -264,6 +267,11 @@ class ConsumerGroup:
             else:
                 self.moving_since_ms.pop(unit, None)
         self.index.set_target(member_id, target)
+
+    def _forget_movements_if_settled(self) -> None:
+        """Units of topics that are gone, or that nobody wants any more, arrive nowhere."""
+        if self.moving_since_ms and self.is_settled:
+            self.moving_since_ms.clear()
 
     def replay_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
         known = self.regexes.get(regex)
