@@ -131,7 +131,7 @@ def line(group: Any) -> str:
 
 
 def described(member: ConsumerMember) -> str:
-    """What a member says of itself; what is as `ConsumerStory.join` sends it goes without saying."""
+    """What a member says of itself; what `join` always sends goes without saying."""
     words = [",".join(member.subscribed_topic_names) or "-"]
     if member.subscribed_topic_regex is not None:
         words.append(f"/{member.subscribed_topic_regex}/")

@@ -152,6 +152,14 @@ class ConsumerDraft:
             )
         return count
 
+    def regexes(self) -> tuple[str, ...]:
+        """The expressions that any member is subscribed to, in order."""
+        candidates = set(self.group.regex_subscribers)
+        for member in self._members.values():
+            if member is not None and member.subscribed_topic_regex:
+                candidates.add(member.subscribed_topic_regex)
+        return tuple(sorted(regex for regex in candidates if self.regex_subscribers(regex)))
+
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         topics = frozenset(member.subscribed_topic_names)
         resolved = self.regex(member.subscribed_topic_regex or "")

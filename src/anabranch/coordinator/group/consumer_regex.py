@@ -12,7 +12,7 @@ Rules
 from anabranch.coordinator.group.consumer_commands import RegexesResolved, ResolveRegexes
 from anabranch.coordinator.group.consumer_draft import ConsumerDraft, refresh_timer
 from anabranch.coordinator.group.consumer_state import ConsumerMember, ResolvedRegex
-from anabranch.coordinator.group.consumer_target import metadata_hash, settle_target
+from anabranch.coordinator.group.consumer_target import settle_target, wanted_hash
 from anabranch.coordinator.group.topic_regex import why_invalid
 from anabranch.model.errors import ErrorCode, KafkaError
 
@@ -43,46 +43,40 @@ def drop_unused_regex(draft: ConsumerDraft, regex: str | None) -> None:
 
 def resolve_if_needed(draft: ConsumerDraft) -> None:
     """Have expressions matched that have not been."""
-    if not draft.group.regex_subscribers and not draft.spec_changes:
-        return
-    if any(draft.regex(regex) is None for regex in _regexes(draft)):
+    if any(draft.regex(regex) is None for regex in draft.regexes()):
         ask_to_resolve(draft)
 
 
 def ask_to_resolve(draft: ConsumerDraft) -> None:
     """Have all expressions of the group matched with the topics that there are now."""
-    regexes = _regexes(draft)
+    regexes = draft.regexes()
     if regexes:
         draft.ask(
             ResolveRegexes(group_id=draft.group_id, regexes=regexes, image=draft.environment.image)
         )
 
 
-def _regexes(draft: ConsumerDraft) -> tuple[str, ...]:
-    candidates = set(draft.group.regex_subscribers)
-    for member_id in draft.spec_changes:
-        member = draft.member(member_id)
-        if member is not None and member.subscribed_topic_regex:
-            candidates.add(member.subscribed_topic_regex)
-    return tuple(sorted(regex for regex in candidates if draft.regex_subscribers(regex)))
-
-
 def regexes_resolved(draft: ConsumerDraft, command: RegexesResolved) -> None:
     """Take over what the expressions match."""
-    has_news = False
+    image = draft.environment.image
+    causes = []
     for regex, topics in sorted(command.topics.items()):
         if not draft.regex_subscribers(regex):
             continue  # everybody who asked for it is gone
         known = draft.regex(regex)
-        if known is not None and known.topics == topics:
-            continue
-        has_news = True
+        if known is not None:
+            # Versions count from the broker's start: one above the present is from before it.
+            is_outdated = command.version < known.version <= image.version
+            if is_outdated or known.topics == topics:
+                continue
+        causes.append("regular expressions match other topics")
         draft.write_regex(
             regex,
             ResolvedRegex(topics=topics, version=command.version, timestamp_ms=draft.now_ms),
         )
-    settle_target(draft, ["regular expressions match other topics"] if has_news else [])
-    if command.version < draft.environment.image.version:
+    # Its timer may have waited to look at the topics themselves, and is set anew below.
+    settle_target(draft, [*causes, *_topic_causes(draft)])
+    if command.version < image.version:
         ask_to_resolve(draft)  # topics have come or gone while it was being done
     else:
         resolve_if_needed(draft)
@@ -91,8 +85,13 @@ def regexes_resolved(draft: ConsumerDraft, command: RegexesResolved) -> None:
 
 def topics_may_have_changed(draft: ConsumerDraft) -> None:
     """Look at the topics again: bump the epoch if any that the group wants is another now."""
-    group = draft.group
-    hash_now = metadata_hash(group.index.subscribed_topics, draft.environment.image)
-    if group.members:
-        settle_target(draft, ["topics changed"] if hash_now != group.metadata_hash else [])
+    settle_target(draft, _topic_causes(draft))
     ask_to_resolve(draft)
+
+
+def _topic_causes(draft: ConsumerDraft) -> list[str]:
+    """Whether a topic of the group has changed since the last group epoch, in words."""
+    if not draft.member_count:
+        return []
+    is_changed = wanted_hash(draft) != draft.group.metadata_hash
+    return ["topics changed"] if is_changed else []

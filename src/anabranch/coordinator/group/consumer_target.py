@@ -23,11 +23,15 @@ def settle_target(draft: ConsumerDraft, causes: Iterable[str]) -> None:
     """Bump the group epoch if there is a cause, then bring the target up to it if it is time."""
     cause = "; ".join(dict.fromkeys(causes))
     if cause:
-        index = draft.group.index
-        with index.trial(draft.spec_changes, draft.target_changes):
-            hash_now = metadata_hash(index.subscribed_topics, draft.environment.image)
-        draft.write_epoch(draft.group_epoch + 1, hash_now, cause)
+        draft.write_epoch(draft.group_epoch + 1, wanted_hash(draft), cause)
     bring_up_target(draft)
+
+
+def wanted_hash(draft: ConsumerDraft) -> int:
+    """The hash of the topics that the members want, with the changes of this decision."""
+    index = draft.group.index
+    with index.trial(draft.spec_changes, draft.target_changes):
+        return metadata_hash(index.subscribed_topics, draft.environment.image)
 
 
 def bring_up_target(draft: ConsumerDraft) -> None:
