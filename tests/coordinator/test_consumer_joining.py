@@ -224,7 +224,7 @@ def test_a_member_that_owes_owes_more_when_it_drops_a_topic():
     story = ConsumerStory(t=2, u=1).stable("a", topics="t,u")
     story.join("b", "t")
     story.beat("a", 2)
-    owed = {name for name in story.group.owners}
+    owed = set(story.group.owners)
     assert story.member("a").pending_revocation
 
     story.beat("a", 2, "t0 t1 u0", subscribed_topic_names=("t",))
