@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint fuzz bench bench-rebalance compat-java compat-answers compat-kcat lock clean help
+.PHONY: run test setup lint fuzz bench bench-rebalance compat-java compat-answers compat-kcat compat-go lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -50,6 +50,9 @@ compat-answers: setup ## the same requests to Apache Kafka and to us, answers co
 
 compat-kcat: setup ## kcat against us
 	$(BIN)/python compat/kcat/run.py
+
+compat-go: setup ## franz-go's groups, KIP-848 and classic, against us (needs Go 1.26)
+	$(BIN)/python compat/franz_go/run.py
 
 lock: setup      ## pin the newest versions of all dependencies again
 	$(BIN)/python -m pip install --quiet uv

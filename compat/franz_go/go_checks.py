@@ -7,7 +7,6 @@ every record processed, twice only after a fault, no commit refused without one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from go_group import SESSION_MS, Group, Target, flowing
@@ -111,7 +110,8 @@ def static_restarts(target: Target) -> None:
         group.topic()
 
         def join(number: int) -> GoMember:
-            return group.join("-instance", f"i{number}", name=f"i{number}")
+            flags = ("-instance", f"i{number}", "-static-leave")
+            return group.join(*flags, name=f"i{number}")
 
         members = [join(number) for number in range(3)]
         group.settle(members)
@@ -170,7 +170,7 @@ def churn(target: Target) -> None:
         group.topic()
         staying = [group.join() for _ in range(2)]
         group.settle(staying)
-        for _ in range(4):
+        for _ in range(10):
             guest = group.join()
             wait_for(lambda guest=guest: bool(guest.of("committed")), "it works", [guest])  # type: ignore[misc]
             guest.ask_to_close()
@@ -182,22 +182,20 @@ def churn(target: Target) -> None:
         group.finish()
 
 
-def starting_apart(balancer: str) -> Check:
-    """Three classic members start one after the other, while the ones before them work."""
-
-    def check(target: Target) -> None:
-        with Group(target, "classic", protocol="classic", balancer=balancer) as group:
-            group.topic()
+def upgraded_and_back(target: Target) -> None:
+    """A working classic group goes over to KIP-848 member by member, and back again."""
+    with Group(target, "upgrade", protocol="classic", balancer="cooperative-sticky") as group:
+        group.topic()
+        members = [group.join() for _ in range(3)]
+        group.settle(members)
+        for protocol in ("consumer", "classic"):
             for number in range(3):
-                if number:
-                    time.sleep(0.5)
-                group.join()
-                group.settle(group.members)
-            group.members[0].close()
-            group.settle(group.members[1:])
-            group.finish()
-
-    return check
+                members[number].close()
+                members[number] = group.join(protocol=protocol)
+                group.settle(members)
+            group.protocol = protocol
+            group.assignment()
+        group.finish()
 
 
 CHECKS: dict[str, Check] = {
@@ -209,6 +207,7 @@ CHECKS: dict[str, Check] = {
     "KIP-848: a static member killed": static_killed,
     "KIP-848: a regular expression, topics created live": regular_expression,
     "KIP-848: commits under churn": churn,
+    "classic to KIP-848 and back, member by member": upgraded_and_back,
     "classic: one of 3 members killed, cooperative-sticky": killed("classic", "cooperative-sticky"),
     "classic: one of 3 members killed, range": killed("classic", "range"),
 }

@@ -25,6 +25,7 @@ type options struct {
 	regex       bool
 	sessionMs   int
 	heartbeatMs int
+	staticLeave bool
 	holdAfter   int
 	topics      []string
 }
@@ -36,6 +37,7 @@ func main() {
 	flag.StringVar(&o.protocol, "protocol", "consumer", "consumer (KIP-848) or classic")
 	flag.StringVar(&o.balancer, "balancer", "sticky", "sticky, cooperative-sticky or range")
 	flag.StringVar(&o.instance, "instance", "", "group.instance.id of a static member")
+	flag.BoolVar(&o.staticLeave, "static-leave", false, "leave with the instance id, which franz-go forgets")
 	flag.BoolVar(&o.regex, "regex", false, "the topics are regular expressions")
 	flag.IntVar(&o.sessionMs, "session-ms", 3000, "session timeout of the classic protocol")
 	flag.IntVar(&o.heartbeatMs, "heartbeat-ms", 300, "heartbeat interval of the classic protocol")

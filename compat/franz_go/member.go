@@ -68,9 +68,33 @@ func runMember(o options) error {
 	for ctx.Err() == nil {
 		m.poll(ctx)
 	}
+	id, _ := m.client.GroupMetadata()
 	m.client.CloseAllowingRebalance()
+	if o.staticLeave {
+		err = leaveForAWhile(o, id)
+	}
 	m.history.tell(event{Event: "closed"})
-	return nil
+	return err
+}
+
+// The leave of a static member, with its instance id. That of franz-go 1.22.2 has none, and the
+// broker, as Apache Kafka does, refuses it with INVALID_REQUEST.
+func leaveForAWhile(o options, id string) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(o.bootstrap))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+	request := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	request.Group, request.MemberID, request.MemberEpoch = o.group, id, -2
+	request.InstanceID = &o.instance
+	response, err := request.RequestWith(ctx, client)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(response.ErrorCode)
 }
 
 func (m *member) readLines(stop func()) {
