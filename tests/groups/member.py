@@ -169,7 +169,9 @@ def run_kafka_python(bootstrap: str, group: str, topic: str, options: dict[str, 
 
     consumer.subscribe([topic], listener=Listener())
     while not _stopping:
-        batches = consumer.poll(timeout_ms=50)
+        # Long, because kafka-python 3.0 forgets a join that ends between two polls and asks for
+        # another one, which is a rebalance that nobody needed.
+        batches = consumer.poll(timeout_ms=1000)
         try:
             for partition, records in batches.items():
                 for record in records:
