@@ -157,7 +157,8 @@ def take_step(
         draft.write_member(member)
     if has_new_regex:
         drop_unused_regex(draft, before.subscribed_topic_regex)
-    settle_target(draft, _causes(draft, before, member) if member is not before else ())
+    causes = _causes(draft, before, member) if member is not before else ()
+    settle_target(draft, causes, must_succeed=True)
     if has_new_regex:
         resolve_if_needed(draft)
     has_new_topics = has_new_regex or (

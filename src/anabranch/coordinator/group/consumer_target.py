@@ -8,6 +8,8 @@ Rules
   of that time, so that a hundred members that join at once make a few targets and not a hundred
   (KIP-1263).
 - Only targets that change are written.
+- An assignor that fails refuses the heartbeat that asked for a target, as in Kafka. Whoever leaves
+  or falls silent is gone all the same; the target is tried again a little later.
 """
 
 import hashlib
@@ -18,13 +20,21 @@ from anabranch.coordinator.group.consumer_draft import ConsumerDraft, target_tim
 from anabranch.model.cluster_image import ClusterImage
 from anabranch.model.errors import ErrorCode, KafkaError
 
+# How long to wait after an assignor failed; it may do better when members or topics change.
+RETRY_MS = 1_000
 
-def settle_target(draft: ConsumerDraft, causes: Iterable[str]) -> None:
-    """Bump the group epoch if there is a cause, then bring the target up to it if it is time."""
+
+def settle_target(
+    draft: ConsumerDraft, causes: Iterable[str], *, must_succeed: bool = False
+) -> None:
+    """Bump the group epoch if there is a cause, then bring the target up to it if it is time.
+
+    With `must_succeed` an assignor that fails is an error of the one who asked.
+    """
     cause = "; ".join(dict.fromkeys(causes))
     if cause:
         draft.write_epoch(draft.group_epoch + 1, wanted_hash(draft), cause)
-    bring_up_target(draft)
+    bring_up_target(draft, must_succeed=must_succeed)
 
 
 def wanted_hash(draft: ConsumerDraft) -> int:
@@ -34,7 +44,7 @@ def wanted_hash(draft: ConsumerDraft) -> int:
         return metadata_hash(index.subscribed_topics, draft.environment.image)
 
 
-def bring_up_target(draft: ConsumerDraft) -> None:
+def bring_up_target(draft: ConsumerDraft, *, must_succeed: bool = False) -> None:
     """Compute the target if it is older than the group and the last one is old enough."""
     if draft.group_epoch <= draft.target_epoch:
         return
@@ -55,7 +65,10 @@ def bring_up_target(draft: ConsumerDraft) -> None:
             assignor, draft.group.index, draft.spec_changes, draft.target_changes
         )
     except AssignorError as error:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        if must_succeed:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        draft.set_timer(target_timer(draft.group_id), RETRY_MS)
+        return
     for member_id, target in targets.items():
         draft.write_target(member_id, target)
     draft.write_target_epoch(draft.group_epoch, draft.now_ms)

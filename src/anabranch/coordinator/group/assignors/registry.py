@@ -129,10 +129,11 @@ class CheckedAssignor:
 
     def assign(self, index: TargetIndex) -> Targets:
         """The assignor's answer, if every unit in it is there to be had and has one owner."""
-        changed = {
-            member_id: frozenset(target)
-            for member_id, target in self._assignor.assign(index).items()
-        }
+        try:
+            answer = self._assignor.assign(index)
+            changed = {member_id: frozenset(target) for member_id, target in answer.items()}
+        except Exception as error:  # code of somebody else: anything may come out of it
+            raise self._error(f"failed with {error!r}") from error
         owners: dict[Unit, str] = {}
         for member_id, target in changed.items():
             if member_id not in index.members:
