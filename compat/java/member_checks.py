@@ -101,14 +101,20 @@ def one_frozen(assignor: str) -> Check:
             wait_for(lambda: bool(zombie.of("holding")), "the third has work to commit", [zombie])
             zombie.freeze()
             group.settle(others)
+            late = {partition: offset + 1 for partition, offset in sorted(zombie.left_behind())}
+            wait_for(
+                lambda: all(group.committed()[p] > offset for p, offset in late.items()),
+                "the others commit more than it has to commit",
+                others,
+            )
             zombie.release()
             before = group.committed()
             zombie.thaw()
             wait_for(lambda: bool(zombie.of("refused")), "its commit is refused", [zombie])
             (refused,) = zombie.of("refused")
             after = group.committed()
-            for partition, offset in refused["offsets"].items():
-                assert offset < before[int(partition)], "the late commit would have changed nothing"
+            asked = {int(partition): offset for partition, offset in refused["offsets"].items()}
+            assert asked == late, f"it was to commit {late} and asked for {asked}"
             assert all(after[p] >= before[p] for p in before), f"{before} became {after}"
             _check_refused_by_broker(zombie.stderr(), refused)
             group.settle(group.members)
