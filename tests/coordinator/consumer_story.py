@@ -286,6 +286,9 @@ class Client:
 class ConsumerStory:
     """One shard, its clock, and its topics, which are named in the call: `t=4` has 4 partitions."""
 
+    # Off where stories are told many times over for what they say, and not for what always holds.
+    checks_invariants = True
+
     def __init__(
         self,
         *,
@@ -386,17 +389,19 @@ class ConsumerStory:
 
     def submit(self, command: Any) -> Step:
         """Decide and carry out, as the broker does, and check what always holds."""
-        before = shard_image(self.shard)
+        before = shard_image(self.shard) if self.checks_invariants else None
         result = self.shard.decide(command, self.now_ms)
-        assert shard_image(self.shard) == before, "decide changed the state"
-        assert self.shard.decide(command, self.now_ms) == result, "decide is not repeatable"
+        if before is not None:
+            assert shard_image(self.shard) == before, "decide changed the state"
+            assert self.shard.decide(command, self.now_ms) == result, "decide is not repeatable"
         for record in result.records:
             self.records.append(record)
             self.shard.replay(record)
         for change in result.timers:
             self.timers.apply(change)
         self.tasks += result.tasks
-        self._check(result)
+        if self.checks_invariants:
+            self._check(result)
         return Step(self, result)
 
     def _check(self, result: Result) -> None:
