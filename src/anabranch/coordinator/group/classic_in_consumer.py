@@ -84,7 +84,7 @@ def join_consumer_group(
     except KafkaError as error:
         return Result(response=_refused(command, error))
     if holder is not None and holder.classic is None and may_downgrade(draft, settings):
-        return _downgraded(draft, command, settings, current, holder)
+        return _downgraded(draft, command, settings, current)
     group_id = draft.group_id
     draft.restart_session(current)
     draft.cancel(member_join_timer(group_id, member_id))
@@ -202,11 +202,10 @@ def _downgraded(
     command: JoinGroup,
     settings: GroupSettings,
     current: ConsumerMember,
-    holder: ConsumerMember,
 ) -> Result:
     """The last other member was replaced by this one: the group goes on as a classic one."""
     group = draft.group
-    classic = classic_draft(draft, {current.member_id: holder.member_id})
+    classic = classic_draft(draft)
     is_settled = draft.group_epoch == group.target_epoch and all(
         group.has_caught_up(member) for member in draft.members().values()
     )
@@ -216,8 +215,7 @@ def _downgraded(
         answer = _answer(current, classic.group.generation_id, protocol_name)
         return with_tombstones(draft, classic.result(answer))
     joining = classic.group.members[current.member_id]
-    classic.put_member(joining.with_(join_waiter=command.waiter))
-    begin_rebalance(classic, settings)
+    begin_rebalance(classic, settings, joining.with_(join_waiter=command.waiter))
     return with_tombstones(draft, classic.result())
 
 

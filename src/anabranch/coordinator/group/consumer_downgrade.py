@@ -4,8 +4,10 @@ Rules
 - When the last member that speaks the consumer protocol is gone, the group goes on as a classic
   one, if `group.consumer.migration.policy` and `group.max.size` let it; else it stays a consumer
   group of classic members, until the next of them goes.
-- The group epoch is the generation, the protocol is voted for, and what everybody should own is
-  what it was assigned. Then the members rejoin, for what the others had is nobody's.
+- The group epoch is the generation, the protocol is voted for, and what everybody holds is what it
+  was assigned. Then the members rejoin, for what the others had is nobody's. (In Kafka it is what
+  they should own; should the group be upgraded again before they rejoin, a partition that one of
+  them has yet to give up would be given to another.)
 - Where a classic member took the place of the last other one under its instance id, nothing is
   free, and there is no rebalance unless something was on its way. (In Kafka it is enough that the
   target is not stale, so that what a member has yet to release is assigned to another, or what one
@@ -69,11 +71,8 @@ def may_downgrade(draft: ConsumerDraft, settings: GroupSettings) -> bool:
     )
 
 
-def classic_draft(draft: ConsumerDraft, successors: dict[str, str] | None = None) -> Draft:
-    """The members of a consumer group as a classic group, Stable and not written yet.
-
-    `successors` are members that take the place of another: they get its target.
-    """
+def classic_draft(draft: ConsumerDraft) -> Draft:
+    """The members of a consumer group as a classic group, Stable and not written yet."""
     group = draft.group
     members = {member.member_id: _member(member) for member in draft.members().values()}
     classic = Draft(ClassicGroup(group_id=group.group_id), draft.now_ms)
@@ -86,17 +85,12 @@ def classic_draft(draft: ConsumerDraft, successors: dict[str, str] | None = None
         members=members,
     )
     protocol = classic.group.select_protocol()
-    assigned = {
-        member_id: member.with_(
-            assignment=assignment_bytes(
-                group.target((successors or {}).get(member_id, member_id)),
-                member.metadata(protocol),
-                draft.environment.image,
-            )
-        )
-        for member_id, member in members.items()
-    }
-    classic.change(protocol_name=protocol, members=assigned)
+    image = draft.environment.image
+    for member_id, member in draft.members().items():
+        metadata = members[member_id].metadata(protocol)
+        assignment = assignment_bytes(tuple(member.held), metadata, image)
+        members[member_id] = members[member_id].with_(assignment=assignment)
+    classic.change(protocol_name=protocol, members=members)
     _change_timers(draft, classic)
     return classic
 
@@ -130,12 +124,19 @@ def _change_timers(draft: ConsumerDraft, classic: Draft) -> None:
         classic.restart_session(one)
 
 
-def begin_rebalance(classic: Draft, settings: GroupSettings) -> None:
-    """Write the group as one that has yet to rebalance, and begin with it."""
+def begin_rebalance(
+    classic: Draft, settings: GroupSettings, joining: ClassicMember | None = None
+) -> None:
+    """Write the group as one that has yet to rebalance, and begin with it.
+
+    `joining` is a member that is there already, and waits.
+    """
     leader_id = classic.group.leader_id
     classic.change(leader_id=None)
     classic.write()
     classic.change(leader_id=leader_id)
+    if joining is not None:
+        classic.put_member(joining)
     prepare(classic, settings)
 
 
