@@ -601,5 +601,5 @@ def test_effects_without_a_cause(groups: Groups) -> None:
     groups.commit(1)
     timers = (TimerChange(("join", "x"), None),)
     result = Result(response="r", timers=timers, wakes=(Wake(99, "w"),))
-    assert groups.driver._apply(result, NOW_MS) is None
+    assert groups.driver._apply(c.ExpireOffsets(), result, NOW_MS) is None
     assert groups.loop.armed == []

@@ -62,9 +62,10 @@ def test_names_are_unique() -> None:
     )
     from anabranch.config.group_settings import GROUP_SETTING_LINES
     from anabranch.config.log_settings import LOG_SETTING_LINES
+    from anabranch.config.metrics_settings import METRICS_SETTING_LINES
     from anabranch.config.topic_settings import TOPIC_SETTING_LINES
 
-    lines = (BROKER_SETTING_LINES, LOG_SETTING_LINES, GROUP_SETTING_LINES)
+    lines = (BROKER_SETTING_LINES, LOG_SETTING_LINES, GROUP_SETTING_LINES, METRICS_SETTING_LINES)
     assert len(BROKER_SETTINGS) == sum(map(len, (*lines, CONSUMER_GROUP_SETTING_LINES)))
     assert len(GROUP_SETTINGS) == len(GROUP_RESOURCE_SETTING_LINES)
     assert len(TOPIC_SETTINGS) == len(TOPIC_SETTING_LINES)

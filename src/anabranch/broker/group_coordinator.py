@@ -7,10 +7,11 @@ first group appears. Commands go to the shard that owns their group; queries rea
 import asyncio
 import itertools
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.group_configs import GroupConfigValues
+from anabranch.broker.group_metrics import GroupMetrics
 from anabranch.broker.shard_driver import ShardDriver
 from anabranch.broker.topics import Topic
 from anabranch.config.group_config import migration_policy
@@ -26,6 +27,7 @@ from anabranch.coordinator.runtime.result import WaiterId
 from anabranch.engine.journal.partitions import partition_for
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
+from anabranch.observe.metrics import Metric, Values
 
 if TYPE_CHECKING:
     from anabranch.broker.broker import Broker
@@ -49,6 +51,7 @@ class GroupCoordinator:
         )
         self._consumer_settings_of: dict[GroupConfigValues, ConsumerSettings] = {}
         broker.group_configs.on_change = self._group_config_changed
+        self.metrics = GroupMetrics(steady_ms)
         self._drivers: list[ShardDriver] = []
         self._waiters = itertools.count(1)
         topic = broker.topics.get(JOURNAL_TOPIC)
@@ -58,7 +61,12 @@ class GroupCoordinator:
     def _open(self, topic: Topic) -> None:
         self._drivers = [
             ShardDriver(
-                partition, self._settings, self._surroundings, self._broker, self._steady_ms
+                partition,
+                self._settings,
+                self._surroundings,
+                self._broker,
+                self._steady_ms,
+                self.metrics,
             )
             for partition in topic.partitions
         ]
@@ -168,6 +176,12 @@ class GroupCoordinator:
                 if group is not None:
                     found.append(group)
         return sorted(found, key=lambda group: group.group_id)
+
+    def collect_metrics(self) -> Iterable[tuple[Metric, Values]]:
+        """What was counted, and the groups as they are; nothing of shards that cannot be read."""
+        return self.metrics.collect(
+            driver.shard for driver in self._drivers if driver.refusal is None
+        )
 
     # Chores ---------------------------------------------------------------------------------------
 

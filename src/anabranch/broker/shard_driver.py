@@ -23,11 +23,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.deferred import Deferred
+from anabranch.broker.group_metrics import GroupMetrics
 from anabranch.broker.partition import Partition
 from anabranch.broker.topics import INTERNAL_TOPICS
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.commands import Command
-from anabranch.coordinator.group.consumer_commands import RegexesResolved, ResolveRegexes
+from anabranch.coordinator.group.consumer_commands import (
+    ConsumerHeartbeat,
+    RegexesResolved,
+    ResolveRegexes,
+)
 from anabranch.coordinator.group.consumer_records import ImageChanged
 from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.group.shard import GroupShard, Surroundings
@@ -62,6 +67,7 @@ class ShardDriver:
         surroundings: Surroundings,
         broker: "Broker",
         steady_ms: Callable[[], int],
+        metrics: GroupMetrics | None = None,
     ) -> None:
         self.partition = partition
         self._broker = broker
@@ -69,6 +75,7 @@ class ShardDriver:
         self._surroundings = surroundings
         self._now_ms = broker.now_ms
         self._steady_ms = steady_ms
+        self._metrics = metrics or GroupMetrics(steady_ms)
         self.shard = self._new_shard()
         # Why nothing is served, while that is so.
         self.refusal: KafkaError | None = None
@@ -150,8 +157,9 @@ class ShardDriver:
         result = self.shard.decide(command, now_ms)
         response = result.response
         if response is None and waiter is not None:
-            return self._park(result, now_ms, waiter)
-        later = self._apply(result, now_ms)
+            return self._park(command, result, now_ms, waiter)
+        later = self._apply(command, result, now_ms)
+        self._count(command, response)
         if later is None:
             return response
         return later.then(lambda refusal: refusal or response)
@@ -161,16 +169,28 @@ class ShardDriver:
         self.check_serving()
         now_ms = self._now_ms()
         result = self.shard.decide(command, now_ms)
-        self._apply(result, now_ms)
+        self._apply(command, result, now_ms)
         return len(result.records)
 
-    def _park(self, result: Result, now_ms: int, waiter: WaiterId) -> Deferred[Any]:
+    def _count(self, command: Command, response: Any) -> None:
+        """Count what was answered; nearly all are heartbeats and commits, and this is all."""
+        kind = type(command)
+        if kind is ConsumerHeartbeat:
+            self._metrics.consumer_heartbeats += 1
+        elif kind is c.Heartbeat:
+            self._metrics.classic_heartbeats += 1
+        if response is not None and response.error:
+            self._metrics.refused(self.shard, command, response.error)
+
+    def _park(
+        self, command: Command, result: Result, now_ms: int, waiter: WaiterId
+    ) -> Deferred[Any]:
         """Hold a request until a later decision answers it, or this one does."""
         parked: Deferred[Any] = Deferred()
         parked.on_cancel = functools.partial(self._forget, waiter)
         self._parked[waiter] = parked
         try:
-            self._apply(result, now_ms)
+            self._apply(command, result, now_ms)
         except BaseException:
             self._forget(waiter)
             raise
@@ -180,9 +200,11 @@ class ShardDriver:
         """Nobody waits for that answer any more; its member stays until its session ends."""
         self._parked.pop(waiter, None)
 
-    def _apply(self, result: Result, now_ms: int) -> Deferred[KafkaError | None] | None:
+    def _apply(
+        self, command: Command, result: Result, now_ms: int
+    ) -> Deferred[KafkaError | None] | None:
         """Carry out a decision; a Deferred when its answers have to wait for the disk."""
-        is_written = self._record(result, now_ms) if result.records else False
+        is_written = self._record(command, result, now_ms) if result.records else False
         if result.timers and self._set_timers(result, now_ms):
             self.arm()
         for task in result.tasks:
@@ -205,7 +227,7 @@ class ShardDriver:
         self._broker.flusher.sync(self.partition.log, synced)
         return later
 
-    def _record(self, result: Result, now_ms: int) -> bool:
+    def _record(self, command: Command, result: Result, now_ms: int) -> bool:
         """Make a decision's records the truth; whether any of them went to the journal."""
         durable = [record for record in result.records if record.is_durable]
         if durable:
@@ -219,8 +241,10 @@ class ShardDriver:
                 raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
             self._broker.purgatory.mark(self.partition, size_bytes)
         try:
+            self._metrics.before_replay(self.shard, command, result.records)
             for record in result.records:
                 self.shard.replay(record)
+            self._metrics.after_replay(self.shard, result.records)
         except Exception as error:
             self._fail(repr(error))
             raise
@@ -325,7 +349,8 @@ class ShardDriver:
     def _time_is_up(self, key: TimerKey) -> None:
         now_ms = self._now_ms()
         try:
-            self._apply(self.shard.decide(c.TimerFired(key=key), now_ms), now_ms)
+            command = c.TimerFired(key=key)
+            self._apply(command, self.shard.decide(command, now_ms), now_ms)
         except Exception as error:
             if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR:
                 return  # it was said, and what was loaded has timers of its own

@@ -12,6 +12,7 @@ from anabranch.config.consumer_group_settings import (
 )
 from anabranch.config.group_settings import GROUP_SETTING_LINES
 from anabranch.config.log_settings import LOG_SETTING_LINES
+from anabranch.config.metrics_settings import METRICS_SETTING_LINES
 from anabranch.config.setting import Scope, Setting
 from anabranch.config.topic_settings import TOPIC_SETTING_LINES
 
@@ -22,6 +23,7 @@ BROKER_SETTINGS: dict[str, Setting] = {
         *LOG_SETTING_LINES,
         *GROUP_SETTING_LINES,
         *CONSUMER_GROUP_SETTING_LINES,
+        *METRICS_SETTING_LINES,
     )
 }
 TOPIC_SETTINGS: dict[str, Setting] = {setting.name: setting for setting in TOPIC_SETTING_LINES}

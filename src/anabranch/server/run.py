@@ -7,12 +7,13 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.broker import Broker
 from anabranch.broker.housekeeping import Housekeeping
 from anabranch.config.listeners import resolve_listeners
 from anabranch.config.load import ConfigError, Settings, load_settings
+from anabranch.config.metrics_settings import METRICS_LISTENERS, parse_address
 from anabranch.coordinator.group.assignors.api import AssignorError
 from anabranch.coordinator.group.assignors.registry import build_registry
 from anabranch.engine.log_directory import DirectoryError
@@ -20,6 +21,9 @@ from anabranch.observe import logs
 from anabranch.server.admission import Admission, Limits
 from anabranch.server.dispatch import Dispatch, last_calls
 from anabranch.server.listener import Listener
+
+if TYPE_CHECKING:
+    from anabranch.server.metrics_listener import MetricsListener
 
 _GRACE_S = 5.0
 
@@ -31,6 +35,8 @@ class Server:
         self.settings = settings
         self.listeners: list[Listener] = []
         self.addresses: list[str] = []
+        self.metrics_urls: list[str] = []
+        self._metrics_listeners: list[MetricsListener] = []
         self.broker = Broker(settings)
         self._housekeeping = Housekeeping(self.broker)
 
@@ -47,6 +53,20 @@ class Server:
             self.addresses.append(f"{bound.name}://{bound.host or '*'}:{bound.port}")
         self.broker.groups.start()
         self._housekeeping.start()
+        await self._serve_metrics()
+
+    async def _serve_metrics(self) -> None:
+        entries = self.settings.get_list(METRICS_LISTENERS)
+        if not entries:
+            return
+        # Only who wants metrics loads what serves them.
+        from anabranch.server.metrics_listener import MetricsListener
+
+        for entry in entries:
+            listener = MetricsListener(self.broker)
+            self._metrics_listeners.append(listener)
+            bound = await listener.start(parse_address(entry))
+            self.metrics_urls.append(f"http://{bound}/metrics")
 
     def _current_limits(self) -> Limits:
         """The limits with those that clients may have altered."""
@@ -58,6 +78,8 @@ class Server:
 
     async def stop(self) -> None:
         """Answer who waits, close the connections, then the logs."""
+        for metrics_listener in self._metrics_listeners:
+            await metrics_listener.stop()
         for listener in self.listeners:
             listener.close()
         for topic in self.broker.topics:
@@ -155,7 +177,7 @@ def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
 
 
 def _print_banner(server: Server, properties_path: str | None, overrides: Sequence[str]) -> None:
-    """Four lines that say where everything is."""
+    """A few lines that say where everything is."""
     broker = server.broker
     sources = [
         "defaults",
@@ -167,6 +189,8 @@ def _print_banner(server: Server, properties_path: str | None, overrides: Sequen
     print(f"Anabranch node {broker.node_id} of cluster {broker.cluster_id} is ready.")
     print(f"  listeners  {', '.join(server.addresses)}")
     print(f"  data       {folders} ({len(broker.topics)} topics)")
+    if server.metrics_urls:
+        print(f"  metrics    {', '.join(server.metrics_urls)}")
     print(f"  settings   {' < '.join(sources)}", flush=True)
 
 

@@ -1,0 +1,167 @@
+"""What is measured: the table of metrics, and how their values become the text that is scraped.
+
+Whoever counts keeps plain numbers (`Histogram` here, counters where they are counted); names,
+labels and sentences are in the table, which the reference page is made from. prometheus_client is
+imported when somebody asks for the text, and has a registry of our own each time: a broker that
+nobody scrapes neither loads it nor pays for it.
+
+Labels are bounded: no metric here has a group, a member or a client in its labels.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Kind(Enum):
+    """The words are those of the text format."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One line of the table; a counter is named with its `_total`."""
+
+    name: str
+    kind: Kind
+    documentation: str
+    labels: tuple[str, ...] = ()
+
+
+BUILD_INFO = Metric("anabranch_build_info", Kind.GAUGE, "1, with the version.", ("version",))
+GROUPS = Metric(
+    "anabranch_groups",
+    Kind.GAUGE,
+    "Groups by the protocol of their members and by state.",
+    ("protocol", "state"),
+)
+GROUP_MEMBERS = Metric(
+    "anabranch_group_members",
+    Kind.GAUGE,
+    "Members by the protocol that they speak; classic ones may be in consumer groups.",
+    ("protocol",),
+)
+GROUP_HEARTBEATS = Metric(
+    "anabranch_group_heartbeats_total",
+    Kind.COUNTER,
+    "Heartbeats that were answered, refusals among them.",
+    ("protocol",),
+)
+GROUP_REBALANCES = Metric(
+    "anabranch_group_rebalances_total",
+    Kind.COUNTER,
+    "Rebalances that began: group epochs of consumer groups, generations of classic ones.",
+    ("protocol", "cause"),
+)
+GROUP_REBALANCE_DURATION = Metric(
+    "anabranch_group_rebalance_duration_seconds",
+    Kind.HISTOGRAM,
+    "From the first change of a settled group until it is settled again: every member of a "
+    "consumer group has caught up, or a classic group is Stable.",
+    ("protocol",),
+)
+GROUP_PARTITIONS_MOVED = Metric(
+    "anabranch_group_partitions_moved_total",
+    Kind.COUNTER,
+    "Partitions that came to a member of a consumer group that did not have them.",
+)
+GROUP_PARTITIONS_MOVING = Metric(
+    "anabranch_group_partitions_moving",
+    Kind.GAUGE,
+    "Partitions of consumer groups that are on their way to another member now.",
+)
+GROUP_FENCINGS = Metric(
+    "anabranch_group_fencings_total",
+    Kind.COUNTER,
+    "Requests of members that were refused because the group has gone on without them.",
+    ("protocol", "error"),
+)
+
+METRICS = (
+    BUILD_INFO,
+    GROUPS,
+    GROUP_MEMBERS,
+    GROUP_HEARTBEATS,
+    GROUP_REBALANCES,
+    GROUP_REBALANCE_DURATION,
+    GROUP_PARTITIONS_MOVED,
+    GROUP_PARTITIONS_MOVING,
+    GROUP_FENCINGS,
+)
+
+
+class Histogram:
+    """Durations, counted by the smallest of the bounds that they do not exceed."""
+
+    BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(self.BOUNDS_S) + 1)
+        self.sum_s = 0.0
+
+    def observe(self, duration_s: float) -> None:
+        self.counts[bisect_left(self.BOUNDS_S, duration_s)] += 1
+        self.sum_s += duration_s
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+Labels = tuple[str, ...]
+# The value of each combination of labels, in the order of the table.
+Values = Mapping[Labels, float | Histogram]
+Source = Callable[[], Iterable[tuple[Metric, Values]]]
+
+
+def render_text(source: Source, accept: str = "") -> tuple[bytes, str]:
+    """The metrics of a source as text and its content type, as a scraper's Accept header asks."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.registry import Collector
+
+    class FromSource(Collector):
+        def collect(self) -> Iterator[Any]:
+            return (_family(metric, values) for metric, values in source())
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(FromSource())
+    encode, content_type = choose_encoder(accept)
+    text: bytes = encode(registry)
+    return text, content_type
+
+
+def _family(metric: Metric, values: Values) -> Any:
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
+
+    names = {
+        Kind.COUNTER: CounterMetricFamily,
+        Kind.GAUGE: GaugeMetricFamily,
+        Kind.HISTOGRAM: HistogramMetricFamily,
+    }
+    family: Any = names[metric.kind](metric.name, metric.documentation, labels=metric.labels)
+    for labels, value in values.items():
+        if isinstance(value, Histogram):
+            family.add_metric(labels, buckets=_cumulative(value), sum_value=value.sum_s)
+        else:
+            family.add_metric(labels, value)
+    return family
+
+
+def _cumulative(histogram: Histogram) -> list[tuple[str, int]]:
+    buckets, total = [], 0
+    for bound, count in zip((*Histogram.BOUNDS_S, "+Inf"), histogram.counts, strict=True):
+        total += count
+        buckets.append((str(bound), total))
+    return buckets

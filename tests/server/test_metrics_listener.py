@@ -1,0 +1,181 @@
+"""Metrics over HTTP, from a broker that runs."""
+
+import http.client
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from anabranch.observe.metrics import METRICS
+from anabranch.wire.messages.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+)
+from support.raw_client import RawClient
+
+
+class Scraped:
+    """A broker with metrics, started as users start it."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "anabranch.cli", "serve"),
+                *("--override", f"log.dirs={folder}"),
+                *("--override", "listeners=PLAINTEXT://127.0.0.1:0"),
+                *arguments,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.banner = ""
+        while "settings" not in self.banner:
+            line = self.process.stdout.readline().decode()  # type: ignore[union-attr]
+            assert line, self.process.stderr.read()  # type: ignore[union-attr]
+            self.banner += line
+
+    @property
+    def bootstrap(self) -> str:
+        return re.search(r"PLAINTEXT://(\S+)", self.banner)[1]  # type: ignore[index]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = re.search(r"http://(\S+):(\d+)/metrics", self.banner).groups()  # type: ignore[union-attr]
+        return host, int(port)
+
+    def ask(self, method: str, path: str) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(*self.address, timeout=10)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+
+    def close(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=30)
+        return self.process.returncode
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    folder = tmp_path_factory.mktemp("metrics") / "data"
+    broker = Scraped(folder, "--override", "metrics.listeners=127.0.0.1:0")
+    yield broker
+    assert broker.close() == 0
+
+
+def test_what_is_served(scraped: Scraped) -> None:
+    """Every metric of the table and no other, in the text format, with what has happened."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    with RawClient(scraped.bootstrap) as client:
+        assert client.send(CONSUMER_GROUP_HEARTBEAT, 1, request).error_code == 0
+        status, headers, body = scraped.ask("GET", "/metrics")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/plain; version=")
+    assert int(headers["Content-Length"]) == len(body)
+    families = {family.name: family for family in text_string_to_metric_families(body.decode())}
+    assert set(families) == {metric.name.removesuffix("_total") for metric in METRICS}
+    for metric in METRICS:
+        family = families[metric.name.removesuffix("_total")]
+        assert (family.type, family.documentation) == (metric.kind.value, metric.documentation)
+        assert family.samples, "every series is there from the start"
+    samples = families["anabranch_group_rebalances"].samples
+    began = [sample.labels for sample in samples if sample.value]
+    assert began == [{"protocol": "consumer", "cause": "join"}]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/metrics?name=x", 200),
+        ("GET", "/", 404),
+        ("GET", "/metrics/", 404),
+        ("POST", "/", 404),
+        ("POST", "/metrics", 405),
+        ("DELETE", "/metrics", 405),
+    ],
+)
+def test_only_get_metrics(scraped: Scraped, method: str, path: str, status: int) -> None:
+    """Other paths are not found, other methods not allowed."""
+    found, headers, body = scraped.ask(method, path)
+    assert found == status
+    assert headers["Connection"] == "close"
+    if status == 405:
+        assert headers["Allow"] == "GET"
+    if status != 200:
+        assert b"/metrics" in body
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"hello\r\n\r\n", b"HTTP/1.1 400 "),
+        (b"GET /metrics SPDY/3\r\n\r\n", b"HTTP/1.1 400 "),
+        (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 200_000, b"HTTP/1.1 431 "),
+    ],
+)
+def test_what_is_no_request(scraped: Scraped, sent: bytes, answer: bytes) -> None:
+    """Bytes of any kind are answered or dropped, and the next scrape is served."""
+    with socket.create_connection(scraped.address, 10) as client:
+        client.settimeout(10)
+        received = b""
+        try:
+            client.sendall(sent)
+            received = client.recv(1000)
+        except ConnectionError:
+            pass  # it was closed while more was being sent
+    assert received.startswith(answer) or not received
+    assert scraped.ask("GET", "/metrics")[0] == 200
+
+
+def test_openmetrics_for_those_who_ask(scraped: Scraped) -> None:
+    """Prometheus asks for it."""
+    host, port = scraped.address
+    request = urllib.request.Request(
+        f"http://{host}:{port}/metrics",
+        headers={"Accept": "application/openmetrics-text;version=1.0.0"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert "openmetrics" in answer.headers["Content-Type"]
+        assert answer.read().endswith(b"# EOF\n")
+
+
+def test_a_stop_does_not_wait_for_a_silent_scraper(tmp_path: Path) -> None:
+    """Who connects and says nothing holds nobody up."""
+    broker = Scraped(tmp_path / "data", "--override", "metrics.listeners=127.0.0.1:0")
+    with socket.create_connection(broker.address, 10):
+        assert broker.close() == 0
+
+
+def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    """The broker does not start without the metrics that it was told to serve."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = subprocess.run(
+            [
+                *(sys.executable, "-m", "anabranch.cli", "serve"),
+                *("--override", f"log.dirs={tmp_path / 'data'}"),
+                *("--override", "listeners=PLAINTEXT://127.0.0.1:0"),
+                *("--override", f"metrics.listeners=127.0.0.1:{port}"),
+            ],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert str(port).encode() in ended.stderr
