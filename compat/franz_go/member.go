@@ -212,7 +212,7 @@ func (m *member) answered(response *kmsg.OffsetCommitResponse, repeated bool) (f
 				m.forget(each.topicPartition)
 			}
 			continue
-		case kerr.UnknownMemberID, kerr.FencedMemberEpoch, kerr.FencedInstanceID, kerr.IllegalGeneration:
+		case kerr.UnknownMemberID, kerr.FencedMemberEpoch, kerr.FencedInstanceID:
 			fenced = true
 		}
 		m.tell(event{Event: "refused", Offsets: offsets, Error: err.Message, Repeated: repeated})
