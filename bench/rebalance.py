@@ -97,7 +97,11 @@ class Candidate:
 
     def run(self, step: Step, seed: int) -> None:
         """One step of a round; the same seed makes the same choices."""
-        run((run_classic if step.part == CLASSIC else run_consumer)(self.site, step, seed))
+        try:
+            run((run_classic if step.part == CLASSIC else run_consumer)(self.site, step, seed))
+        except RebalanceError as problem:
+            # A group that is never stable is a finding, and no reason to lose the other rows.
+            self.site.failures.append(f"{step.title}: {problem}")
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -146,6 +150,8 @@ def write_results(plan: Plan, rounds: int, pair: tuple[Candidate, Candidate]) ->
         "brokers": {
             candidate.server.name: {
                 "version": candidate.server.version,
+                "failures": candidate.site.failures,
+                "double_ownership_seconds": candidate.site.double_ownerships,
                 "samples": {
                     row.key: candidate.site.samples[row]
                     for row in sorted(candidate.site.samples, key=row_order)
@@ -175,6 +181,16 @@ def heading(plan: Plan, pair: tuple[Candidate, Candidate], rounds: int) -> str:
         f"smallest). Server CPU is per event.\n"
         f"Ratios: more than 1.00x means that Anabranch is better.\n"
     )
+
+
+def findings(candidate: Candidate) -> str:
+    """What the rows cannot say of a broker."""
+    site, name = candidate.site, candidate.server.name
+    doubled = site.double_ownerships
+    longest = f", the longest for {max(doubled) * 1000:.0f} ms" if doubled else ""
+    lines = [f"{name}: partitions that two librdkafka members had at once: {len(doubled)}{longest}"]
+    lines += [f"{name}: FAILED {failure[:300]}" for failure in site.failures]
+    return "\n".join(lines)
 
 
 def parse_arguments() -> tuple[Plan, list[int]]:
@@ -230,8 +246,10 @@ def main() -> int:
             f"\ncooperative joins of simulated members that took more than two generations: "
             f"Kafka {counts[0]}, Anabranch {counts[1]}"
         )
+    for candidate in pair:
+        print(findings(candidate))
     print(f"all samples: {write_results(plan, rounds, pair)}")
-    return 0
+    return 1 if pair[1].site.failures else 0
 
 
 if __name__ == "__main__":

@@ -119,4 +119,5 @@ async def _real(site: Site, size: Size, topic: str, protocol: str, seed: int) ->
             await group.wait_after_stable(leave_delay)
             site.samples[replace(row, event="leave")].append(await group.leave(choice) * 1000)
     finally:
+        site.double_ownerships += group.double_ownerships()
         await group.close()

@@ -50,6 +50,12 @@ async def run_consumer(site: Site, step: Step, seed: int) -> None:
             await _join_and_leave(site, step, settings, random.Random(seed))
 
 
+async def _close(site: Site, group: Group) -> None:
+    if isinstance(group, LibrdkafkaGroup):
+        site.double_ownerships += group.double_ownerships()
+    await group.close()
+
+
 async def _new_group(
     site: Site, step: Step, settings: GroupSettings, topic: str, partition_count: int
 ) -> Group:
@@ -104,7 +110,7 @@ async def _join_and_leave(
                 rate = await group.heartbeats_per_second(step.steady_seconds)
             site.samples[replace(steady, part=HEARTBEATS)].append(rate)
     finally:
-        await group.close()
+        await _close(site, group)
 
 
 async def warm_up_consumer(site: Site, seconds: float) -> None:
@@ -124,7 +130,7 @@ async def warm_up_consumer(site: Site, seconds: float) -> None:
             await group.join()
             await group.leave(choice)
     finally:
-        await group.close()
+        await _close(site, group)
 
 
 # Growth -------------------------------------------------------------------------------------------
@@ -152,7 +158,7 @@ async def _growth(site: Site, step: Step, settings: GroupSettings) -> None:
                 seconds = await group.grow(many, growth.create)
             site.samples[row].append(seconds * 1000)
         finally:
-            await group.close()
+            await _close(site, group)
             await asyncio.to_thread(delete_topic, servers, topic)
 
 
@@ -195,7 +201,7 @@ async def _kept(site: Site, step: Step, protocol: str, choice: random.Random) ->
                     percent = _percent_kept(await group.counts(), unmoved, group.began_s, ended_s)
                     site.samples[replace(row, event=event, part=KEPT_PART)].append(percent)
     finally:
-        await group.close()
+        await _close(site, group)
 
 
 def _percent_kept(

@@ -6,8 +6,8 @@ stdout, with times of the machine-wide monotonic clock. It ends when its stdin d
 
 `LibrdkafkaGroup` is the parent's side. A rebalance begins when the consumer is created, when its
 `close` is called, or when the topic is asked to grow, and ends with the callback after which every
-partition has exactly one owner and shares are as even as the protocol makes them. Histories are
-put in the order of their times and checked: no partition may have two owners at any moment.
+partition has exactly one owner and shares are as even as the protocol makes them. Callbacks of all
+members, in the order of their times, also tell whether a partition ever belonged to two of them.
 """
 
 from __future__ import annotations
@@ -257,7 +257,6 @@ class LibrdkafkaGroup:
             ) from None
         finally:
             self._stable = None
-        self._check_history()
         return self.stable_at_s - self.began_s
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
@@ -301,20 +300,24 @@ class LibrdkafkaGroup:
             return False
         return max(sizes) - min(sizes) <= 1 or self._protocol != CONSUMER
 
-    def _check_history(self) -> None:
+    def double_ownerships(self) -> list[float]:
+        """For how many seconds partitions belonged to two members, once for each time."""
         owners: dict[int, int] = {}
+        doubled_at_s: dict[tuple[int, int], float] = {}
+        doubled: list[float] = []
         for told in sorted(self._history, key=lambda told: float(told["at"])):
+            member, at_s = told["member"], told["at"]
             for partition in told["partitions"]:
                 owner = owners.get(partition)
-                if told["event"] == "revoked" and owner == told["member"]:
+                if told["event"] == "assigned":
+                    if owner is not None and owner != member:
+                        doubled_at_s[partition, owner] = at_s
+                    owners[partition] = member
+                elif owner == member:
                     del owners[partition]
-                elif told["event"] == "assigned":
-                    if owner is not None and owner != told["member"]:
-                        raise RebalanceError(
-                            f"{self._group_id}: partition {partition} belonged to two members, "
-                            f"{owner} and {told['member']}"
-                        )
-                    owners[partition] = told["member"]
+                elif (partition, member) in doubled_at_s:
+                    doubled.append(at_s - doubled_at_s.pop((partition, member)))
+        return doubled + [self._latest_s - at_s for at_s in doubled_at_s.values()]
 
 
 if __name__ == "__main__":

@@ -53,6 +53,10 @@ class Site:
         self.server = server
         self.settings = settings
         self.samples: dict[Row, list[float]] = defaultdict(list)
+        # What went wrong without being the end: groups that were never stable.
+        self.failures: list[str] = []
+        # Seconds for which a partition belonged to two librdkafka members, by their callbacks.
+        self.double_ownerships: list[float] = []
         self._group_count = 0
 
     async def new_group(self, configs: Mapping[str, str] | None = None) -> str:
