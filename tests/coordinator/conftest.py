@@ -2,4 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("story", "invariants", "consumer_story", "consumer_invariants")
+pytest.register_assert_rewrite(
+    "story", "invariants", "consumer_story", "consumer_invariants", "migration_story"
+)

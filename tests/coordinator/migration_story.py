@@ -15,7 +15,6 @@ from typing import Any
 
 from consumer_invariants import compacted, replayed, shard_image
 from consumer_story import (
-    GROUP,
     HOST,
     REBALANCE_MS,
     ConsumerStory,
@@ -37,14 +36,13 @@ from anabranch.coordinator.group.classic_state import (
     without_soft_state,
 )
 from anabranch.coordinator.group.consumer_protocol import (
-    Assignment,
+    ConsumerProtocolError,
     Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.coordinator.group.records import GroupWritten
 from anabranch.coordinator.runtime.result import Result
 from anabranch.model.errors import ErrorCode
@@ -82,7 +80,10 @@ def in_assignment(data: bytes) -> str:
     """`t0 t1` from bytes, with the version after it where it is not 1."""
     if not data:
         return ""
-    assignment: Assignment = decode_assignment(data)
+    try:
+        assignment = decode_assignment(data)
+    except ConsumerProtocolError:
+        return "unreadable"
     words = [f"{name}{number}" for name, numbers in assignment.partitions for number in numbers]
     return " ".join(words) + (f" v{assignment.version}" if assignment.version != 1 else "")
 
@@ -120,9 +121,9 @@ def answer_in_words(answer: Any) -> str | None:
             return answer.error.name + named
         case c.JoinAnswer():
             words = [f"{answer.member_id}@{answer.generation_id}", str(answer.protocol_name)]
+            words += [str(answer.protocol_type)] * (answer.protocol_type != "consumer")
             words += [f"led by {answer.leader_id}"] if answer.leader_id else []
             words += [f"of {' '.join(m.member_id for m in answer.members)}"] * bool(answer.members)
-            assert answer.protocol_type == "consumer"
             return " ".join(words)
         case c.SyncAnswer():
             assert answer.protocol_type == "consumer"
@@ -477,6 +478,10 @@ class ConsumerClient:
             self.revoking = self.held - set(answer.assignment)
             self.held |= set(answer.assignment)
 
+    @property
+    def can_leave(self) -> bool:
+        return not self.is_new
+
     def leave(self) -> None:
         self.held = set()
         if self.instance_id is None:
@@ -656,6 +661,10 @@ class ClassicClient:
             case _:
                 raise AssertionError(f"{self.name}: {step.answer.error}")
 
+    @property
+    def can_leave(self) -> bool:
+        return self.waits_for is None
+
     def leave(self) -> None:
         """A dynamic member says so; a static one just stops."""
         assert self.waits_for is None
@@ -669,19 +678,3 @@ class ClassicClient:
         story = self.scene.story
         step = story.commit(names_of(self.held), 1, self.member_id, self.generation_id)
         return str(step.answer.error.name)
-
-
-__all__ = [
-    "GROUP",
-    "REBALANCE_MS",
-    "SESSION_MS",
-    "ClassicClient",
-    "ConsumerClient",
-    "ConsumerGroup",
-    "MigrationStory",
-    "Scene",
-    "Step",
-    "TwoOwners",
-    "assigned",
-    "subscription",
-]

@@ -166,7 +166,7 @@ def tombstones(group: ConsumerGroup) -> tuple[GroupRecord, ...]:
     records: list[GroupRecord] = []
     for member_id in group.members:
         records.append(CurrentWritten(group_id=group_id, member_id=member_id, member=None))
-    for member_id in group.targets:
+    for member_id in dict.fromkeys((*group.members, *group.targets)):
         records.append(TargetWritten(group_id=group_id, member_id=member_id, target=None))
     records.append(TargetEpochWritten(group_id=group_id, epoch=None))
     for member_id in group.members:
