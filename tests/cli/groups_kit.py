@@ -56,19 +56,21 @@ class GroupsKit:
     def member(
         self, group: str, topic: str, *, owning: int | None = None, **settings: Any
     ) -> Iterator[Consumer]:
-        """A consumer that has joined; with `owning` once it has so many partitions."""
-        consumer = Consumer(
-            {
-                **QUICK,
-                "bootstrap.servers": self.bootstrap,
-                "group.id": group,
-                "enable.auto.commit": False,
-                "heartbeat.interval.ms": 100,  # how soon a member hears of a rebalance
-                "auto.offset.reset": "earliest",
-                "client.id": f"{group}-client",
-                **{name.replace("_", "."): value for name, value in settings.items()},
-            }
-        )
+        """A consumer that has joined; with `owning` once it has so many partitions.
+
+        A setting of None is left out.
+        """
+        config: dict[str, Any] = {
+            **QUICK,
+            "bootstrap.servers": self.bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "heartbeat.interval.ms": 100,  # how soon a member hears of a rebalance
+            "auto.offset.reset": "earliest",
+            "client.id": f"{group}-client",
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        consumer = Consumer({name: value for name, value in config.items() if value is not None})
         try:
             consumer.subscribe([topic])
             if owning is not None:

@@ -93,7 +93,10 @@ def test_describe_a_group_without_members(groups: Callable, kit: GroupsKit) -> N
         {
             "group": "describe-left",
             "type": "Classic",
+            "protocol": None,
             "state": "Empty",
+            "group_epoch": None,
+            "target_assignment_epoch": None,
             "assignor": None,
             "coordinator": {
                 "id": 1,
@@ -101,6 +104,7 @@ def test_describe_a_group_without_members(groups: Callable, kit: GroupsKit) -> N
                 "port": int(kit.bootstrap.rpartition(":")[2]),
             },
             "members": [],
+            "movements": [],
             "total_lag": 2,
             "partitions": [
                 {
@@ -134,12 +138,13 @@ def test_describe_members(groups: Callable, kit: GroupsKit) -> None:
     assert (result.code, result.err) == (0, "")
     header, *rows = [line.split() for line in result.out.splitlines()]
     assert " ".join(header) == (
-        "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS ASSIGNMENT"
+        "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS CURRENT-EPOCH"
+        " CURRENT-ASSIGNMENT TARGET-EPOCH TARGET-ASSIGNMENT UPGRADED"
     )
     assert sorted(row[2:] for row in rows) == sorted(
         [
-            ["box-1", "/127.0.0.1", "c1", "1", "membered:0"],
-            ["box-2", "/127.0.0.1", "c2", "0", "-"],
+            ["box-1", "/127.0.0.1", "c1", "1", "-", "membered:0", "-", "-", "-"],
+            ["box-2", "/127.0.0.1", "c2", "0", *"-----"],
         ]
     )
     idle = [line.split() for line in offsets.out.splitlines() if "box-2" in line]

@@ -105,9 +105,13 @@ _JSON_FIELDS = (
         "groups describe",
         "list",
         (
-            "`group`, `type`, `state`, `assignor`, `coordinator` (`id`, `host`, `port`), `members`"
-            " (list of `consumer_id`, `group_instance_id`, `host`, `client_id`, `assignment`, which"
-            " is a list of `topic`, `partitions`); without `--members` and `--state`"
+            "`group`, `type`, `protocol`, `state`, `group_epoch`, `target_assignment_epoch`,"
+            " `assignor`, `coordinator` (`id`, `host`, `port`), `members`"
+            " (list of `consumer_id`, `group_instance_id`, `host`, `client_id`, `epoch`,"
+            " `assignment` and `target_assignment`, which are lists of `topic`, `partitions`,"
+            " `upgraded`), `movements` (list of `topic`, `partition`, `from_consumer_id`,"
+            " `to_consumer_id`, `state`, `since_ms`); epochs, targets and movements are null or"
+            " empty for classic groups; without `--members`, `--state` and `--movements`"
             " also `total_lag`, `partitions` (list of `topic`, `partition`, `current_offset`,"
             " `leader_epoch`, `log_start_offset`, `log_end_offset`, `lag`, `consumer_id`, `host`,"
             " `client_id`)"

@@ -37,8 +37,8 @@ def groups() -> None:
 
     A group is a name under which consumers share the partitions of their topics, and under which
     the offsets are kept that they have read up to. It is Stable while its members own their
-    partitions, PreparingRebalance or CompletingRebalance while partitions change hands, and Empty
-    while only its offsets are there.
+    partitions, PreparingRebalance or CompletingRebalance (of type Consumer: Assigning or
+    Reconciling) while partitions change hands, and Empty while only its offsets are there.
     """
 
 

@@ -1,13 +1,12 @@
-"""`anabranch groups describe`: offsets and lag, members, or state, in Kafka's columns."""
+"""`anabranch groups describe`: offsets and lag, members, state, or who waits for whom."""
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from anabranch.cli.cluster import known_offset_ranges
 from anabranch.cli.connection import open_admin
+from anabranch.cli.groups.describe_output import PartitionRow, View, document, write_text
 from anabranch.cli.groups.lookup import (
     Committed,
     Group,
@@ -25,34 +24,11 @@ from anabranch.cli.options import (
     examples,
     format_option,
 )
-from anabranch.cli.output import note, write_json, write_table
+from anabranch.cli.output import write_json
 from anabranch.model.lag import lag
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata
-
-
-class View(Enum):
-    """What of the groups is shown."""
-
-    OFFSETS = "--offsets"
-    MEMBERS = "--members"
-    STATE = "--state"
-    SUMMARY = "--summary"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionRow:
-    """A partition that a group has committed for or owns; `member` is None while nobody has it."""
-
-    topic: str
-    partition: int
-    current_offset: int | None
-    leader_epoch: int | None
-    log_start_offset: int | None
-    log_end_offset: int | None
-    lag: int | None
-    member: Member | None
 
 
 @click.command(
@@ -61,6 +37,7 @@ class PartitionRow:
         """
 anabranch groups describe payments
 anabranch groups describe payments --members --verbose
+anabranch groups describe payments --movements
 anabranch groups describe --all --summary
 anabranch groups describe payments --format json | jq '.[].total_lag'
 """
@@ -79,12 +56,19 @@ anabranch groups describe payments --format json | jq '.[].total_lag'
 )
 @click.option("--state", "with_state", is_flag=True, help="Coordinator, assignor and state.")
 @click.option(
+    "--movements",
+    "with_movements",
+    is_flag=True,
+    help="Partitions on their way: from whom, to whom, since when.",
+)
+@click.option(
     "--summary", "with_summary", is_flag=True, help="One line for each group, with its total lag."
 )
 @click.option(
     "--verbose",
     is_flag=True,
-    help="Show LEADER-EPOCH with offsets, ASSIGNMENT with members.",
+    help="More columns: LEADER-EPOCH with offsets, epochs and assignments with members, "
+    "epochs, type and protocol with state.",
 )
 @connection_options
 @format_option
@@ -97,6 +81,7 @@ def describe(
     with_offsets: bool,
     with_members: bool,
     with_state: bool,
+    with_movements: bool,
     with_summary: bool,
     verbose: bool,
 ) -> None:
@@ -105,6 +90,11 @@ def describe(
     Columns are those of kafka-consumer-groups. LAG is how many records are left to read: from
     CURRENT-OFFSET, which is what the group committed, to LOG-END-OFFSET, and from the partition's
     first record where nothing was committed.
+
+    A consumer group (KIP-848) moves one partition at a time: its owner is told to give it up
+    (revoking), and when it did, the next one gets it (assigning). --movements shows what is on its
+    way, that is, who waits for whom. CURRENT-EPOCH behind TARGET-EPOCH is a member that has not
+    caught up yet.
     """
     if bool(names) == all_groups:
         raise click.UsageError("name groups, or pass --all for every one")
@@ -113,6 +103,7 @@ def describe(
             View.OFFSETS: with_offsets,
             View.MEMBERS: with_members,
             View.STATE: with_state,
+            View.MOVEMENTS: with_movements,
             View.SUMMARY: with_summary,
         }
     )
@@ -128,9 +119,9 @@ def describe(
     if view in (View.OFFSETS, View.SUMMARY):
         rows = partition_rows(admin, connection, metadata, described)
     if output_format == "json":
-        write_json([_document(group, rows.get(group.group)) for group in described])
+        write_json([document(group, rows.get(group.group)) for group in described])
     else:
-        _write_text(view, described, rows, verbose)
+        write_text(view, described, rows, verbose)
 
 
 def _chosen_view(given: dict[View, bool]) -> View:
@@ -193,172 +184,3 @@ def _row(
         lag=lag(end, offset, start or 0),
         member=member,
     )
-
-
-def total_lag(rows: list[PartitionRow]) -> int:
-    """The lag of all partitions, each counted once."""
-    return sum({(row.topic, row.partition): row.lag or 0 for row in rows}.values())
-
-
-# JSON -------------------------------------------------------------------------------------------
-
-
-def _document(group: Group, rows: list[PartitionRow] | None) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "group": group.group,
-        "type": group.type,
-        "state": group.state,
-        "assignor": group.assignor,
-        "coordinator": (
-            None
-            if group.coordinator is None
-            else dict(zip(("id", "host", "port"), group.coordinator, strict=True))
-        ),
-        "members": [
-            {
-                "consumer_id": member.consumer_id,
-                "group_instance_id": member.group_instance_id,
-                "host": member.host,
-                "client_id": member.client_id,
-                "assignment": [
-                    {"topic": topic, "partitions": partitions}
-                    for topic, partitions in _by_topic(member).items()
-                ],
-            }
-            for member in group.members
-        ],
-    }
-    if rows is not None:
-        document["total_lag"] = total_lag(rows)
-        document["partitions"] = [_partition_document(row) for row in rows]
-    return document
-
-
-def _partition_document(row: PartitionRow) -> dict[str, Any]:
-    return {
-        "topic": row.topic,
-        "partition": row.partition,
-        "current_offset": row.current_offset,
-        "leader_epoch": row.leader_epoch,
-        "log_start_offset": row.log_start_offset,
-        "log_end_offset": row.log_end_offset,
-        "lag": row.lag,
-        "consumer_id": None if row.member is None else row.member.consumer_id,
-        "host": None if row.member is None else row.member.host,
-        "client_id": None if row.member is None else row.member.client_id,
-    }
-
-
-def _by_topic(member: Member) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in member.partitions:
-        topics.setdefault(topic, []).append(partition)
-    return topics
-
-
-# Text -------------------------------------------------------------------------------------------
-
-
-def _write_text(
-    view: View, groups: list[Group], rows: dict[str, list[PartitionRow]], verbose: bool
-) -> None:
-    if view is View.STATE:
-        _write_states(groups)
-    elif view is View.SUMMARY:
-        write_table(
-            ("GROUP", "TYPE", "STATE", "MEMBERS", "TOTAL-LAG"),
-            [
-                (
-                    group.group,
-                    group.type,
-                    group.state,
-                    len(group.members),
-                    total_lag(rows[group.group]),
-                )
-                for group in groups
-            ],
-        )
-    else:
-        for group in groups:
-            _tell_state(group)
-        if view is View.MEMBERS:
-            _write_members(groups, verbose)
-        else:
-            _write_offsets(groups, rows, verbose)
-
-
-def _tell_state(group: Group) -> None:
-    """Why there is nobody in a table, or not yet."""
-    if group.is_rebalancing:
-        note(f"Consumer group {group.group!r} is rebalancing ({group.state}).")
-    elif not group.members:
-        note(f"Consumer group {group.group!r} has no active members.")
-
-
-def _write_offsets(groups: list[Group], rows: dict[str, list[PartitionRow]], verbose: bool) -> None:
-    columns = ["GROUP", "TOPIC", "PARTITION"]
-    columns += ["LEADER-EPOCH"] if verbose else []
-    columns += ["CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
-    table: list[list[object]] = []
-    for group in groups:
-        for row in rows[group.group]:
-            table.append(
-                [
-                    group.group,
-                    row.topic,
-                    row.partition,
-                    *([row.leader_epoch] if verbose else []),
-                    row.current_offset,
-                    row.log_end_offset,
-                    row.lag,
-                    *_member_cells(row.member),
-                ]
-            )
-        # A member without partitions is shown too: there are more consumers than partitions.
-        empty = [None] * (len(columns) - 4)
-        table += [
-            [group.group, *empty, *_member_cells(member)]
-            for member in group.members
-            if not member.partitions
-        ]
-    write_table(columns, table)
-
-
-def _member_cells(member: Member | None) -> tuple[object, ...]:
-    return (None,) * 3 if member is None else (member.consumer_id, member.host, member.client_id)
-
-
-def _write_members(groups: list[Group], verbose: bool) -> None:
-    columns = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
-    columns += ["ASSIGNMENT"] if verbose else []
-    table: list[list[object]] = []
-    for group in groups:
-        for member in group.members:
-            cells: list[object] = [
-                group.group,
-                member.consumer_id,
-                member.group_instance_id,
-                member.host,
-                member.client_id,
-                len(member.partitions),
-            ]
-            if verbose:
-                cells.append(
-                    ";".join(
-                        f"{topic}:{','.join(map(str, partitions))}"
-                        for topic, partitions in _by_topic(member).items()
-                    )
-                )
-            table.append(cells)
-    write_table(columns, table)
-
-
-def _write_states(groups: list[Group]) -> None:
-    table: list[tuple[object, ...]] = []
-    for group in groups:
-        place = None
-        if group.coordinator is not None:
-            node_id, host, port = group.coordinator
-            place = f"{host}:{port} ({node_id})"
-        table.append((group.group, place, group.assignor, group.state, len(group.members)))
-    write_table(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), table)

@@ -1,5 +1,6 @@
 """What is asked about groups: which there are, who is in them, what they committed."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -11,17 +12,22 @@ from anabranch.cli.output import counted
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-# librdkafka's names for states and types, in Kafka's words.
+# librdkafka's names for states and types, in Kafka's words; it has none for the last two states.
 STATES: Final = {
     "STABLE": "Stable",
     "PREPARING_REBALANCING": "PreparingRebalance",
     "COMPLETING_REBALANCING": "CompletingRebalance",
     "EMPTY": "Empty",
     "DEAD": "Dead",
+    "ASSIGNING": "Assigning",
+    "RECONCILING": "Reconciling",
 }
 TYPES: Final = {"CLASSIC": "Classic", "CONSUMER": "Consumer"}
 UNKNOWN: Final = "Unknown"
-_REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance"})
+CONSUMER: Final = "Consumer"
+_REBALANCING: Final = frozenset(
+    {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
+)
 
 TopicPartitionKey = tuple[str, int]
 
@@ -45,6 +51,22 @@ class Member:
     host: str
     client_id: str
     partitions: tuple[TopicPartitionKey, ...]
+    # The rest is of members of consumer groups only.
+    target: tuple[TopicPartitionKey, ...] | None = None
+    epoch: int | None = None
+    is_upgraded: bool | None = None  # whether it speaks the consumer protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movement:
+    """A partition that is not where it should be; None stands for nobody."""
+
+    topic: str
+    partition: int
+    from_consumer_id: str | None
+    to_consumer_id: str | None
+    state: str
+    since_ms: int | None  # None: the broker does not tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +75,14 @@ class Group:
 
     group: str
     type: str
+    protocol: str | None  # None: offsets alone, nobody ever joined
     state: str
     assignor: str | None
     coordinator: tuple[int, str, int] | None  # id, host, port
     members: tuple[Member, ...]
+    group_epoch: int | None = None
+    target_epoch: int | None = None
+    movements: tuple[Movement, ...] = ()
 
     @property
     def exists(self) -> bool:
@@ -84,6 +110,7 @@ def list_groups(
     admin: "AdminClient", connection: Connection, states: set[str], types: set[str]
 ) -> tuple[list[GroupListing], list[CliError]]:
     """Groups by name, those in `states` and of `types` (empty: all); failures per broker."""
+    asked = {name for name, word in STATES.items() if word in states}
     import confluent_kafka
     from confluent_kafka import ConsumerGroupState, KafkaException
 
@@ -92,9 +119,10 @@ def list_groups(
     try:
         found = result_of(
             cast(Any, admin).list_consumer_groups(
-                states={
-                    ConsumerGroupState[name] for name, word in STATES.items() if word in states
-                },
+                # A state that librdkafka has no name for cannot be asked for by it.
+                states={ConsumerGroupState[name] for name in asked}
+                if asked <= set(ConsumerGroupState.__members__)
+                else set(),
                 types={all_types[name] for name, word in TYPES.items() if word in types},
                 request_timeout=connection.timeout_s,
             ),
@@ -111,6 +139,7 @@ def list_groups(
         )
         for listing in found.valid
     ]
+    listings = _with_states(admin, connection, listings)
     # Brokers from before KIP-518 and KIP-848 do not know the filters, and librdkafka leaves the
     # fields out of the answer then.
     kept = [
@@ -120,6 +149,24 @@ def list_groups(
     ]
     failures = [refusal("Cannot list all groups", kafka_error_of(each)) for each in found.errors]
     return sorted(kept, key=lambda listing: listing.group), failures
+
+
+def _with_states(
+    admin: "AdminClient", connection: Connection, listings: list[GroupListing]
+) -> list[GroupListing]:
+    """The listings with the states that librdkafka has no names for."""
+    if not any(each.type == CONSUMER and each.state == UNKNOWN for each in listings):
+        return listings
+    # Only groups on their way pay for this import.
+    from anabranch.cli.groups.consumer_details import list_states
+
+    states = list_states(connection, admin.list_topics(timeout=connection.timeout_s))
+    return [
+        dataclasses.replace(each, state=states.get(each.group, each.state))
+        if each.state == UNKNOWN
+        else each
+        for each in listings
+    ]
 
 
 def describe_groups(
@@ -140,9 +187,26 @@ def describe_groups(
             if error.name() != "GROUP_ID_NOT_FOUND":
                 raise refusal(f"Cannot describe group {name!r}", error) from exception
             groups[name] = Group(
-                group=name, type=UNKNOWN, state="Dead", assignor=None, coordinator=None, members=()
+                group=name,
+                type=UNKNOWN,
+                protocol=None,
+                state="Dead",
+                assignor=None,
+                coordinator=None,
+                members=(),
             )
-    return groups
+    return groups | _with_details(connection, groups)
+
+
+def _with_details(connection: Connection, groups: dict[str, Group]) -> dict[str, Group]:
+    """The consumer groups among them, with what librdkafka does not tell."""
+    consumer_groups = {name: group for name, group in groups.items() if group.type == CONSUMER}
+    if not consumer_groups:
+        return {}
+    # Only consumer groups pay for this import.
+    from anabranch.cli.groups.consumer_details import add_details
+
+    return add_details(connection, consumer_groups)
 
 
 def _group(description: Any) -> Group:
@@ -150,6 +214,7 @@ def _group(description: Any) -> Group:
     return Group(
         group=description.group_id,
         type=TYPES.get(description.type.name, UNKNOWN),
+        protocol=None if description.is_simple_consumer_group else "consumer",
         state=STATES.get(description.state.name, UNKNOWN),
         assignor=description.partition_assignor or None,
         coordinator=None if node is None else (node.id, node.host, node.port),
@@ -158,15 +223,19 @@ def _group(description: Any) -> Group:
 
 
 def _member(description: Any) -> Member:
+    target = description.target_assignment
     return Member(
         consumer_id=description.member_id,
         group_instance_id=description.group_instance_id or None,
         host=description.host,
         client_id=description.client_id,
-        partitions=tuple(
-            sorted((tp.topic, tp.partition) for tp in description.assignment.topic_partitions)
-        ),
+        partitions=_keys(description.assignment),
+        target=None if target is None else _keys(target),
     )
+
+
+def _keys(assignment: Any) -> tuple[TopicPartitionKey, ...]:
+    return tuple(sorted((tp.topic, tp.partition) for tp in assignment.topic_partitions))
 
 
 def _member_order(member: Member) -> tuple[str, str]:

@@ -1,0 +1,143 @@
+"""What librdkafka does not tell of consumer groups (KIP-848): states, epochs, who waits for whom.
+
+A movement is a partition that is not where it should be. This broker tells them, with the time
+since when; of any other one they follow from what members have and what they should have.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from anabranch.cli.connection import Troubles, client_config
+from anabranch.cli.groups.lookup import Group, Member, Movement, TopicPartitionKey
+from anabranch.cli.options import Connection
+from anabranch.cli.raw_client import RawClient
+from anabranch.wire.messages.consumer_group_describe import (
+    CONSUMER_GROUP_DESCRIBE,
+    MEMBER_TYPE_UNKNOWN,
+    ConsumerGroupDescribeRequest,
+)
+from anabranch.wire.messages.list_groups import LIST_GROUPS, ListGroupsRequest
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import ClusterMetadata
+
+_FIRST_WITH_STATES = 4
+REVOKING = "revoking"
+ASSIGNING = "assigning"
+
+
+def can_ask(connection: Connection) -> bool:
+    """Whether the way to the broker is one that `RawClient` can go."""
+    protocol = client_config(connection, Troubles()).get("security.protocol", "plaintext")
+    return str(protocol).lower() == "plaintext"
+
+
+def add_details(connection: Connection, groups: dict[str, Group]) -> dict[str, Group]:
+    """The groups with what their coordinators tell of consumer groups beyond librdkafka."""
+    found = {name: _derived(group) for name, group in groups.items()}
+    if not can_ask(connection):
+        return found
+    by_place: dict[tuple[str, int], list[str]] = {}
+    for name, group in groups.items():
+        if group.coordinator is not None:
+            _, host, port = group.coordinator
+            by_place.setdefault((host, port), []).append(name)
+    for (host, port), names in by_place.items():
+        request = ConsumerGroupDescribeRequest(group_ids=names, include_movements=True)
+        with RawClient(host, port, connection.timeout_s) as client:
+            answer = client.send(CONSUMER_GROUP_DESCRIBE, request)
+        for described in answer.groups if answer is not None else ():
+            # One that was deleted or changed its protocol a moment ago stays as librdkafka saw it.
+            if not described.error_code:
+                found[described.group_id] = _detailed(groups[described.group_id], described)
+    return found
+
+
+def list_states(connection: Connection, metadata: "ClusterMetadata") -> dict[str, str]:
+    """The state of each group, in the broker's own word."""
+    states: dict[str, str] = {}
+    if not can_ask(connection):
+        return states
+    nodes: Iterable[Any] = metadata.brokers.values()
+    for node in nodes:
+        with RawClient(node.host, node.port, connection.timeout_s) as client:
+            answer = client.send(LIST_GROUPS, ListGroupsRequest(), _FIRST_WITH_STATES)
+        if answer is not None:
+            states |= {group.group_id: group.group_state for group in answer.groups}
+    return states
+
+
+def _detailed(group: Group, described: Any) -> Group:
+    members = tuple(
+        Member(
+            consumer_id=member.member_id,
+            group_instance_id=member.instance_id,
+            host=member.client_host,
+            client_id=member.client_id,
+            partitions=_keys(member.assignment),
+            target=_keys(member.target_assignment),
+            epoch=member.member_epoch,
+            is_upgraded=None
+            if member.member_type == MEMBER_TYPE_UNKNOWN
+            else bool(member.member_type),
+        )
+        for member in sorted(described.members, key=lambda m: (m.client_id, m.member_id))
+    )
+    told = tuple(
+        Movement(
+            topic=movement.topic_name,
+            partition=movement.partition,
+            from_consumer_id=movement.from_member_id or None,
+            to_consumer_id=movement.to_member_id or None,
+            state=movement.state,
+            since_ms=movement.since_ms,
+        )
+        for movement in described.movements
+    )
+    return dataclasses.replace(
+        group,
+        state=described.group_state,
+        assignor=described.assignor_name,
+        group_epoch=described.group_epoch,
+        target_epoch=described.assignment_epoch,
+        members=members,
+        movements=told or movements_of(members),
+    )
+
+
+def _keys(assignment: Any) -> tuple[TopicPartitionKey, ...]:
+    return tuple(
+        sorted(
+            (topic.topic_name, partition)
+            for topic in assignment.topic_partitions
+            for partition in topic.partitions
+        )
+    )
+
+
+def _derived(group: Group) -> Group:
+    return dataclasses.replace(group, movements=movements_of(group.members))
+
+
+def movements_of(members: Iterable[Member]) -> tuple[Movement, ...]:
+    """What is on its way, from what members have and what they should have."""
+    owners: dict[TopicPartitionKey, str] = {}
+    heirs: dict[TopicPartitionKey, str] = {}
+    for member in members:
+        if member.target is None:
+            return ()  # nobody knows
+        owners |= dict.fromkeys(member.partitions, member.consumer_id)
+        heirs |= dict.fromkeys(member.target, member.consumer_id)
+    return tuple(
+        Movement(
+            topic=key[0],
+            partition=key[1],
+            from_consumer_id=owners.get(key),
+            to_consumer_id=heirs.get(key),
+            state=REVOKING if key in owners else ASSIGNING,
+            since_ms=None,
+        )
+        for key in sorted(owners.keys() | heirs.keys())
+        if owners.get(key) != heirs.get(key)
+    )
