@@ -34,6 +34,8 @@ from rebalance_topics import Growth, delete_topic, ensure_topic
 Group = ConsumerGroup | LibrdkafkaGroup
 
 _KEPT_RECORDS_PER_SECOND = 4000
+# Until the producer runs and records flow evenly.
+_KEPT_START_S = 5.0
 _KEPT_BEFORE_S = 2.0
 _KEPT_AT_LEAST_S = 1.0
 
@@ -189,6 +191,7 @@ async def _kept(site: Site, step: Step, protocol: str, choice: random.Random) ->
     try:
         await group.join(members)
         async with steady_load(servers, topic, partition_count, _KEPT_RECORDS_PER_SECOND):
+            await asyncio.sleep(_KEPT_START_S)
             for _ in range(step.size.repetitions):
                 for event in ("join", "leave"):
                     await group.wait_after_stable(_KEPT_BEFORE_S + 3 * REST_S)
