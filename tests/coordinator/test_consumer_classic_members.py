@@ -204,6 +204,11 @@ def test_protocols_that_do_not_fit_are_refused(changes):
     mixed().join_classic("b", **changes).fails(INCONSISTENT)
 
 
+def test_a_consumer_member_cannot_come_without_protocols():
+    """It had none before, and now needs some."""
+    mixed().join_classic("x", "x", protocols=()).fails(INCONSISTENT)
+
+
 def test_the_first_classic_member_may_speak_what_it_likes():
     """Members of the consumer protocol have no say in it."""
     story = MigrationStory(t=1)
@@ -405,6 +410,20 @@ def test_a_target_that_is_still_to_be_made_interrupts_nobody():
     story.heartbeat("a-1", 4).says(REBALANCE)
 
 
+def test_topics_that_are_gone_are_not_in_the_assignment():
+    """They have no name any more; the next target is without them."""
+    story = MigrationStory(t=1, u=1)
+    story.configure(migration_policy=MigrationPolicy.UPGRADE)
+    story.stable("x")
+    story.join_classic("a", topics="t,u")
+    story.leave("x")
+    story.wait(50)
+    story.join_classic("a", "a-1", topics="t,u")
+    story.topics(u=None)
+
+    story.sync("a-1", 4).says("range [t0]")
+
+
 # Heartbeat ----------------------------------------------------------------------------------------
 
 
@@ -461,6 +480,14 @@ def test_who_does_not_sync_in_time_is_forgotten():
     assert list(story.group.members) == ["x"]
 
 
+@pytest.mark.parametrize("kind", ["member-join", "member-sync"])
+def test_timers_of_somebody_who_is_gone_do_nothing(kind):
+    """One may have fired already when the member left."""
+    story = mixed()
+    line = story.line
+    story.submit(c.TimerFired(key=(kind, "g", "b-1"))).gives(timers={}, group=line)
+
+
 def test_timers_of_a_member_that_changed_its_protocol_do_nothing():
     """The same id may be taken over by the consumer protocol."""
     story = mixed()
@@ -484,9 +511,21 @@ def test_members_leave_together():
     step = story.leave_classic("b-1", ("", "i-s"), ("s-9", "i-x"), ("", "i-x"), "y", "y")
 
     step.says("b-1:UNKNOWN_MEMBER_ID i-s:NONE s-9:FENCED_INSTANCE_ID i-x:NONE y:NONE y:NONE")
+    assert step.causes == ["3 members left"]
     assert [words for words in step.records if words.startswith("epoch")] == ["epoch 5"]
     assert step.records.count("member y gone") == 1
     assert story.line == "Empty 5/5"
+
+
+def test_a_member_leaves():
+    """By its id; what it had is for the others."""
+    story = mixed()
+
+    step = story.leave_classic("a-1")
+
+    step.says("a-1:NONE")
+    assert step.causes == ["member a-1 left"]
+    assert names_of(story.group.target("x")) == "t0 t1"
 
 
 def test_who_is_not_there_cannot_leave():

@@ -146,6 +146,21 @@ def test_the_policy_may_forbid_it(policy):
     assert step.group == "classic PreparingRebalance 5 range *a-1[t0 t1]"
 
 
+def test_only_with_a_member_that_goes_does_a_group_change():
+    """Not with a target that was due, or with a look at the topics."""
+    story = mixed()
+    story.configure(migration_policy=MigrationPolicy.UPGRADE)
+    story.leave("x")
+    story.join_classic("b")
+    story.configure(migration_policy=MigrationPolicy.BIDIRECTIONAL)
+
+    story.wait(50)
+    story.topics(t=3)
+    story.wait(50)
+
+    assert story.group.classic_members == 2
+
+
 def test_a_group_larger_than_a_classic_group_may_be_stays():
     """`group.max.size` is for classic groups."""
     story = mixed()
@@ -292,6 +307,23 @@ def test_a_stale_target_calls_for_a_rebalance():
     assert step.timers["join"] == REBALANCE_MS
     step = story.join_classic("a", "a-1")
     assert set(step.wakes) == {"join a", "join x"}
+
+
+def test_a_target_that_is_still_to_be_made_calls_for_a_rebalance():
+    """Somebody has just left, and what it had is nobody's yet."""
+    story = mixed(instance_id="i-x")
+    story.join("y", "")
+    story.join("z", "u")
+    story.leave("z")
+    story.leave("y")
+    story.ack("x")
+    story.join_classic("a", "a-1")
+    assert story.line == "Assigning 6/4 a-1@4[t1] x@4[t0]"
+
+    step = story.join_classic("x", group_instance_id="i-x")
+
+    assert step.answer is None
+    assert "PreparingRebalance 6" in step.group
 
 
 def test_what_is_on_its_way_calls_for_a_rebalance():

@@ -356,8 +356,34 @@ def test_a_static_member_that_brings_nothing_new_still_ends_a_rebalance():
     step = story.join("x", instance_id="i-c")
 
     assert step.records[4:5] == ["epoch 2"]
+    assert step.causes == ["the classic group was rebalancing"]
     assert "targets 1 never" in step.records
     assert step.group.startswith("Reconciling 2/2 a-1@1[t0 t1] b-2@1[] x@2?[")
+
+
+def test_a_settled_group_goes_on_in_any_generation():
+    """Nothing is computed again where the member that comes changes nothing."""
+    story = MigrationStory(t=1)
+    [a] = story.classic_stable({"a": "t0"}, group_instance_id="i-a")
+    story.join_classic("a", a, group_instance_id="i-a")
+    story.sync(a, 2, {a: assigned("t0")}, group_instance_id="i-a")
+
+    step = story.join("x", instance_id="i-a")
+
+    assert step.causes == [""]
+    assert step.group == "Stable 2/2 x@2[t0]"
+
+
+def test_partitions_that_nobody_asked_for_are_given_up_after_an_upgrade():
+    """A custom assignor may give a member what it has not subscribed to."""
+    story = MigrationStory(t=2, u=1)
+    story.join_classic("a", group_instance_id="i-a")
+    a, b = story.classic_joined("b")
+    story.sync(a, 1, {a: assigned("t0"), b: assigned("t1 u0")}, group_instance_id="i-a")
+
+    story.join("x", instance_id="i-a").says("x@2 every 50 [t0]")
+
+    assert names_of(story.group.target(b)) == "t1"
 
 
 def test_partitions_that_are_nobodys_are_assigned_after_an_upgrade():

@@ -80,9 +80,11 @@ def join_consumer_group(
         before = _joining_member(draft, command, holder, member_id)
         member = _described(before, command, subscription)
         owned = tuple(units_of(subscription.owned_partitions, draft.environment.image))
-        current = take_step(draft, before, member, owned)
+        # What a classic member lists is what it has: it takes nothing while it joins.
+        current = take_step(draft, before, member, owned, starts_over=True)
     except KafkaError as error:
         return Result(response=_refused(command, error))
+    # As in Kafka, only the place of one that spoke the other protocol makes a difference.
     if holder is not None and holder.classic is None and may_downgrade(draft, settings):
         return _downgraded(draft, command, settings, current)
     group_id = draft.group_id
@@ -100,7 +102,7 @@ def _refused(command: JoinGroup, error: KafkaError) -> JoinAnswer:
     return JoinAnswer(error=code, member_id=command.member_id)
 
 
-def _answer(member: ConsumerMember, generation_id: int, protocol_name: str) -> JoinAnswer:
+def _answer(member: ConsumerMember, generation_id: int, protocol_name: str | None) -> JoinAnswer:
     """Nobody leads here, and nobody is told who the others are."""
     return JoinAnswer(
         member_id=member.member_id,
@@ -211,8 +213,7 @@ def _downgraded(
     )
     if is_settled:
         classic.write()
-        protocol_name = classic.group.protocol_name or ""
-        answer = _answer(current, classic.group.generation_id, protocol_name)
+        answer = _answer(current, classic.group.generation_id, classic.group.protocol_name)
         return with_tombstones(draft, classic.result(answer))
     joining = classic.group.members[current.member_id]
     begin_rebalance(classic, settings, joining.with_(join_waiter=command.waiter))
@@ -359,8 +360,8 @@ def leave_consumer_group(
             )
         )
     if leaving:
-        verb = "left" if len(leaving) > 1 else f"{next(iter(leaving))} left"
-        forget(draft, list(leaving.values()), f"member {verb}")
+        who = f"member {next(iter(leaving))}" if len(leaving) == 1 else f"{len(leaving)} members"
+        forget(draft, list(leaving.values()), f"{who} left")
     return downgrade_if_alone(draft, settings, LeaveAnswer(members=tuple(left)))
 
 

@@ -118,8 +118,7 @@ def _change_timers(draft: ConsumerDraft, classic: Draft) -> None:
         if member.classic is not None:
             classic.cancel(member_join_timer(group_id, member_id))
             classic.cancel(member_sync_timer(group_id, member_id))
-        if member_id not in classic.group.members:
-            classic.cancel(session_timer(group_id, member_id))
+        classic.cancel(session_timer(group_id, member_id))
     for one in classic.group.members.values():
         classic.restart_session(one)
 
