@@ -34,8 +34,8 @@ from rebalance_topics import Growth, delete_topic, ensure_topic
 Group = ConsumerGroup | LibrdkafkaGroup
 
 _KEPT_RECORDS_PER_SECOND = 4000
-# Until the producer runs and records flow evenly.
-_KEPT_START_S = 5.0
+_KEPT_TOLERANCE = 0.03
+_KEPT_PATIENCE_S = 60.0
 _KEPT_BEFORE_S = 2.0
 _KEPT_AT_LEAST_S = 1.0
 
@@ -191,10 +191,10 @@ async def _kept(site: Site, step: Step, protocol: str, choice: random.Random) ->
     try:
         await group.join(members)
         async with steady_load(servers, topic, partition_count, _KEPT_RECORDS_PER_SECOND):
-            await asyncio.sleep(_KEPT_START_S)
             for _ in range(step.size.repetitions):
                 for event in ("join", "leave"):
-                    await group.wait_after_stable(_KEPT_BEFORE_S + 3 * REST_S)
+                    await group.wait_after_stable(3 * REST_S)
+                    await _wait_for_even_flow(group, partition_count)
                     before = group.owners
                     await (group.join() if event == "join" else group.leave(choice))
                     owners = group.owners
@@ -207,21 +207,37 @@ async def _kept(site: Site, step: Step, protocol: str, choice: random.Random) ->
         await _close(site, group)
 
 
+async def _wait_for_even_flow(group: LibrdkafkaGroup, partition_count: int) -> None:
+    """Return once records have come as fast as they are produced for as long as is compared."""
+    everything = set(range(partition_count))
+    deadline_s = time.monotonic() + _KEPT_PATIENCE_S
+    while time.monotonic() < deadline_s:
+        await asyncio.sleep(_KEPT_BEFORE_S + 2 * BUCKET_S)
+        ended_s = time.monotonic() - 2 * BUCKET_S
+        rate = _rate(await group.counts(), everything, ended_s - _KEPT_BEFORE_S, ended_s)
+        if abs(rate / _KEPT_RECORDS_PER_SECOND - 1) < _KEPT_TOLERANCE:
+            return
+    raise RebalanceError(f"records did not flow evenly within {_KEPT_PATIENCE_S:.0f} s")
+
+
 def _percent_kept(
     counts: Sequence[Sequence[int]], partitions: set[int], began_s: float, ended_s: float
 ) -> float:
     """Records per second of these partitions during the rebalance, in percent of those before."""
-
-    def rate(first_s: float, last_s: float) -> float:
-        buckets = range(round(first_s / BUCKET_S), round(last_s / BUCKET_S))
-        arrived = sum(
-            count
-            for bucket, partition, count in counts
-            if partition in partitions and bucket in buckets
-        )
-        return arrived / len(buckets)
-
-    before = rate(began_s - _KEPT_BEFORE_S, began_s)
+    before = _rate(counts, partitions, began_s - _KEPT_BEFORE_S, began_s)
     if not before:
         raise RebalanceError("no records came before the rebalance")
-    return 100 * rate(began_s, ended_s) / before
+    return 100 * _rate(counts, partitions, began_s, ended_s) / before
+
+
+def _rate(
+    counts: Sequence[Sequence[int]], partitions: set[int], first_s: float, last_s: float
+) -> float:
+    """Records per second of these partitions."""
+    buckets = range(round(first_s / BUCKET_S), round(last_s / BUCKET_S))
+    arrived = sum(
+        count
+        for bucket, partition, count in counts
+        if partition in partitions and bucket in buckets
+    )
+    return arrived / (len(buckets) * BUCKET_S)
