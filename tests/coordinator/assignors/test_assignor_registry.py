@@ -66,6 +66,8 @@ def test_plugin() -> None:
         (["uniform"], [("uniform", MoonAssignor)], "which is built in"),
         (["sun"], [("sun", MoonAssignor)], "whose name is 'moon'"),
         (["sun"], [("sun", lambda: "a string")], "needs `name` and `assign`"),
+        (["sun"], [("sun", lambda: 1 // 0)], "cannot be loaded: ZeroDivisionError"),
+        (["sun"], [("sun", lambda: lambda: 1 // 0)], "cannot be loaded: ZeroDivisionError"),
     ],
 )
 def test_refusals(names: list[str], plugins: list[tuple[str, object]], message: str) -> None:

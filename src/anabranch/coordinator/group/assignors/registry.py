@@ -106,8 +106,14 @@ def _find(name: str, plugins: list[EntryPoint]) -> Assignor:
 
 
 def _load(name: str, load: Callable[[], object]) -> Assignor:
-    make = load()
-    assignor = make() if callable(make) else make
+    try:
+        make = load()
+        assignor = make() if callable(make) else make
+    except Exception as error:
+        raise AssignorError(
+            f"The assignor {name!r} of an installed package cannot be loaded: {error!r}. Repair "
+            "the package, or take the name out of group.consumer.assignors."
+        ) from error
     if not isinstance(assignor, Assignor):
         raise AssignorError(
             f"The entry point {name!r} is not an assignor: it needs `name` and `assign`."
