@@ -5,22 +5,30 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-from confluent_kafka import (
-    Consumer,
-    ConsumerGroupState,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
 )
-from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewTopic
-from member_process import MemberProcess, member_command, wait_for
+from group_watcher import watcher_of
+from member_process import (
+    MemberProcess,
+    Partition,
+    Span,
+    member_command,
+    offsets_of,
+    partitions_of,
+    wait_for,
+)
+from member_traffic import Traffic
 from tool_checks import Target
 
 PARTITIONS = 12
@@ -35,73 +43,35 @@ ASSIGNORS = {
 }
 # Long enough for a busy machine, short enough to wait for.
 SESSION_MS = 6_000
-_TRAFFIC_PERIOD_SECONDS = 0.1
-
-
-class Traffic:
-    """Records that keep coming, the same number in each partition, until `stop`."""
-
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self._topic = topic
-        # Idempotent: a restart of the broker must neither lose a record nor double it.
-        settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True}
-        self._producer = Producer({**settings, "log_level": 0})
-        self._problems: list[str] = []
-        self._rounds = 0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(_TRAFFIC_PERIOD_SECONDS):
-            for partition in range(PARTITIONS):
-                self._producer.produce(
-                    self._topic, b"record", partition=partition, on_delivery=self._delivered
-                )
-            self._rounds += 1
-            self._producer.poll(0)
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._problems.append(str(error))
-
-    def end(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def stop(self) -> int:
-        """Every record has been acknowledged; returns how many there are in each partition."""
-        self.end()
-        left = self._producer.flush(60)
-        assert not left and not self._problems, f"{left} records left, {self._problems[:3]}"
-        return self._rounds
+DEFAULT_SERVER_ASSIGNOR = "uniform"
+SERVER_ASSIGNORS = (DEFAULT_SERVER_ASSIGNOR, "range")
 
 
 class Group:
-    """One group, its topic, its members dead and alive, and the traffic for them."""
+    """One group, its topics, its members dead and alive, and the traffic for them.
 
-    def __init__(self, target: Target, purpose: str, assignor: str) -> None:
+    `assignor` is one of the client's for a classic group and one of the broker's otherwise.
+    """
+
+    def __init__(
+        self, target: Target, purpose: str, assignor: str, protocol: str = "classic"
+    ) -> None:
         self.name = f"members-{purpose}-{time.time_ns() % 10**9}"
         self.members: list[MemberProcess] = []
+        self.subscription = self.name
+        self.protocol = protocol
         self._target = target
-        self._properties = {
-            "group.protocol": "classic",
-            "partition.assignment.strategy": ASSIGNORS[assignor],
-            "session.timeout.ms": str(SESSION_MS),
-            "heartbeat.interval.ms": "300",
-        }
         self._assignor = assignor
         client = {"bootstrap.servers": target.bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(client)
         self._observer = Consumer({**client, "group.id": self.name})
-        self._admin.create_topics([NewTopic(self.name, PARTITIONS)])[self.name].result(20)
-        self._traffic = Traffic(target.bootstrap_servers, self.name)
+        self.traffic = Traffic(target.bootstrap_servers)
 
     def __enter__(self) -> Group:
         return self
 
     def __exit__(self, failure: object, *_: object) -> None:
-        self._traffic.end()
+        self.traffic.end()
         self._observer.close()
         for member in self.members:
             member.kill()
@@ -109,16 +79,56 @@ class Group:
                 last = "\n".join(member.stderr().splitlines()[-8:])
                 print(f"--- {self.name}, {member.name}'s client\n{last}", file=sys.stderr)
 
-    def join(self, **properties: str) -> MemberProcess:
+    def topic(self, name: str = "", partitions: int = PARTITIONS) -> None:
+        """A topic that has traffic from now on."""
+        name = name or self.name
+        self._admin.create_topics([NewTopic(name, partitions)])[name].result(20)
+        self.traffic.add(name, partitions)
+
+    def set_session(self, session_ms: int) -> None:
+        """How long the broker waits for a member of this group, by the consumer protocol."""
+        entry = ConfigEntry(
+            "consumer.session.timeout.ms",
+            str(session_ms),
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        kind = ConfigResource.Type.GROUP
+        resource = ConfigResource(kind, self.name, incremental_configs=[entry])
+        self._admin.incremental_alter_configs([resource])[resource].result(20)
+
+    def join(self, protocol: str = "", **properties: str) -> MemberProcess:
         """A new process; dots of a property's name are written as underscores."""
         own = {name.replace("_", "."): value for name, value in properties.items()}
+        own = {"group.protocol": protocol or self.protocol} | own
+        if own["group.protocol"] == "classic":
+            own = {
+                "partition.assignment.strategy": ASSIGNORS[self._assignor],
+                "session.timeout.ms": str(SESSION_MS),
+                "heartbeat.interval.ms": "300",
+            } | own
+        elif self._assignor in SERVER_ASSIGNORS:
+            own["group.remote.assignor"] = self._assignor
         name = f"{own.get('group.instance.id', 'member')}-{len(self.members)}"
-        pairs = [f"{key}={value}" for key, value in (self._properties | own).items()]
-        where = [self._target.bootstrap_servers, self.name, self.name]
+        pairs = [f"{key}={value}" for key, value in own.items()]
+        where = [self._target.bootstrap_servers, self.name, self.subscription]
         stderr_path = self._target.work_dir / f"{self.name}-{name}.log"
         member = MemberProcess(name, [*member_command(), *where, *pairs], stderr_path)
         self.members.append(member)
         return member
+
+    def restart_broker(self) -> None:
+        """Kill it and start it again: every commit that was confirmed must still be there."""
+        if self._target.server is None:
+            raise LookupError("needs a broker started here: it is killed")
+        self._target.server.kill()
+        confirmed = [member.confirmed() for member in self.members]
+        self._target.server.start()
+        committed = self.committed()
+        for offsets in confirmed:
+            for partition, offset in offsets.items():
+                assert committed.get(partition, 0) >= offset, (
+                    f"{partition} was committed at {offset}, now at {committed}"
+                )
 
     # Waiting --------------------------------------------------------------------------------------
 
@@ -129,7 +139,7 @@ class Group:
             shares = [member.owned for member in members]
             sizes = [len(share) for share in shares]
             everything = sorted(partition for share in shares for partition in share)
-            return everything == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1
+            return everything == sorted(self.traffic.acknowledged) and max(sizes) - min(sizes) <= 1
 
         wait_for(settled, "every partition has one owner, in even shares", members)
         self.work(members)
@@ -145,13 +155,13 @@ class Group:
 
     # What the broker says -------------------------------------------------------------------------
 
-    def committed(self) -> dict[int, int]:
+    def committed(self) -> dict[Partition, int]:
         """The offset of each partition that has one.
 
         Asked for with a consumer, which does not join: librdkafka's admin client crashes when the
         coordinator answers that it is still loading, as it may after a restart.
         """
-        partitions = [TopicPartition(self.name, number) for number in range(PARTITIONS)]
+        partitions = [TopicPartition(*partition) for partition in self.traffic.acknowledged]
         answers: list[list[TopicPartition]] = []
 
         def answered() -> bool:
@@ -160,43 +170,56 @@ class Group:
             return bool(answers)
 
         wait_for(answered, "the coordinator tells the committed offsets")
-        return {each.partition: each.offset for each in answers[0] if each.offset >= 0}
-
-    def described(self) -> dict[str, set[int]]:
-        """Member id to assignment by the coordinator's account, once it calls the group stable."""
-        groups: list[ConsumerGroupDescription] = []
-
-        def stable() -> bool:
-            (future,) = self._admin.describe_consumer_groups([self.name]).values()
-            groups.append(future.result(20))
-            return bool(groups[-1].state == ConsumerGroupState.STABLE)
-
-        wait_for(stable, "the group is stable")
-        assert groups[-1].partition_assignor == self._assignor, groups[-1].partition_assignor
         return {
-            member.member_id: {each.partition for each in member.assignment.topic_partitions}
-            for member in groups[-1].members
+            (each.topic, each.partition): each.offset for each in answers[0] if each.offset >= 0
         }
+
+    def described(self, state: str = "Stable") -> dict[str, Any]:
+        """The group by the coordinator's account, once it is in this state."""
+        documents: list[dict[str, Any]] = []
+
+        def reached() -> bool:
+            documents.append(watcher_of(self._target.bootstrap_servers).describe(self.name))
+            return bool(documents[-1].get("state") == state)
+
+        try:
+            wait_for(reached, f"the group is {state}")
+        except AssertionError as problem:
+            raise AssertionError(f"{problem} {documents[-1]}") from None
+        return documents[-1]
+
+    def assignment(self) -> dict[str, set[Partition]]:
+        """Member id to partitions by the coordinator's account, of a group at rest."""
+        group = self.described()
+        kind, assignor = "Classic", self._assignor
+        if self.protocol == "consumer":
+            kind = "Consumer"
+            assignor = assignor if assignor in SERVER_ASSIGNORS else DEFAULT_SERVER_ASSIGNOR
+            assert group["epoch"] == group["target_epoch"], group
+            for member in group["members"]:
+                assert sorted(member["assignment"]) == sorted(member["target"]), member
+                assert member["epoch"] == group["epoch"], group
+        assert (group["type"], group["assignor"]) == (kind, assignor), group
+        return {each["id"]: {(t, p) for t, p in each["assignment"]} for each in group["members"]}
 
     # The end --------------------------------------------------------------------------------------
 
     def finish(self, faulty: Sequence[MemberProcess] = ()) -> None:
         """Let everything be processed and close the members; then their histories must agree.
 
-        Only what a faulty member had processed and not committed may be processed again.
+        Only what a faulty member had processed and not committed may be processed again, and only
+        a faulty one may have lost partitions or have been refused a commit.
         """
-        alive = [member for member in self.members if member.ended_at == float("inf")]
+        alive = [member for member in self.members if member.is_running]
+        wait_for(
+            lambda: self.assignment() == {member.member_id: member.owned for member in alive},
+            "the broker describes the shares that the members have",
+            alive,
+        )
+        ends = self.traffic.stop()
+        everything = {(p, offset) for p, count in ends.items() for offset in range(count)}
 
-        def agreed() -> bool:
-            told = {str(member.events[-1]["member"]): member.owned for member in alive}
-            return self.described() == told
-
-        wait_for(agreed, "the broker describes the shares that the members have", alive)
-        each = self._traffic.stop()
-        everything = {(p, offset) for p in range(PARTITIONS) for offset in range(each)}
-        ends = dict.fromkeys(range(PARTITIONS), each)
-
-        def processed() -> set[tuple[int, int]]:
+        def processed() -> set[tuple[Partition, int]]:
             return {record for member in self.members for record in member.processed()}
 
         wait_for(lambda: processed() >= everything, "every record is processed", alive)
@@ -206,29 +229,28 @@ class Group:
         for member in alive:
             member.close()
         assert processed() == everything, "records were processed that nobody had sent"
-        assert self.committed() == ends, f"offsets at the end: {self.committed()}, not {each}"
+        assert self.committed() == ends, f"offsets at the end: {self.committed()}, not {ends}"
         check_owners(self.members)
         check_duplicates(self.members, faulty)
+        check_untroubled([member for member in self.members if member not in faulty])
 
 
 def check_owners(members: Sequence[MemberProcess]) -> None:
     """No partition had two owners at any instant, and nobody processed what was not its own."""
-    spans = sorted(
-        (span for member in members for span in member.spans()), key=lambda span: span.began
-    )
-    for partition in range(PARTITIONS):
-        of_partition = [span for span in spans if span.partition == partition]
-        for earlier, later in itertools.pairwise(of_partition):
+    by_partition: dict[Partition, list[Span]] = {}
+    for span in sorted((s for member in members for s in member.spans()), key=lambda s: s.began):
+        by_partition.setdefault(span.partition, []).append(span)
+    for spans in by_partition.values():
+        for earlier, later in itertools.pairwise(spans):
             assert earlier.ended <= later.began, f"two owners: {earlier} and {later}"
     for member in members:
         own = list(member.spans())
-        for event in member.of("processed", "committed"):
-            partitions = [event["partition"]] if "partition" in event else event["offsets"]
-            for partition in map(int, partitions):
-                assert any(
-                    span.partition == partition and span.began <= event["at"] <= span.ended
-                    for span in own
-                ), f"{member.name} did not own what it {event['event']}: {event}"
+        used = [(p, e["at"]) for e in member.of("processed") for p in partitions_of(e)]
+        used += [(p, e["at"]) for e in member.of("committed") for p in offsets_of(e)]
+        for partition, at in used:
+            assert any(s.partition == partition and s.began <= at <= s.ended for s in own), (
+                f"{member.name} used {partition} at {at} and did not own it"
+            )
 
 
 def check_duplicates(members: Sequence[MemberProcess], faulty: Sequence[MemberProcess]) -> None:
@@ -237,5 +259,14 @@ def check_duplicates(members: Sequence[MemberProcess], faulty: Sequence[MemberPr
     allowed = Counter(record for member in faulty for record in member.left_behind())
     for (partition, offset), count in times.items():
         assert count <= 1 + allowed[partition, offset], (
-            f"record {offset} of partition {partition} was processed {count} times without need"
+            f"record {offset} of {partition} was processed {count} times without need"
         )
+
+
+def check_untroubled(members: Sequence[MemberProcess]) -> None:
+    """Nothing was lost, no commit refused for good, and no generation or epoch went back."""
+    for member in members:
+        troubles = member.of("lost", "refused")
+        assert not troubles, f"{member.name}: {troubles[0]}"
+        generations = [event["generation"] for event in member.of("assigned", "committed")]
+        assert generations == sorted(generations), f"{member.name}: {generations}"

@@ -17,6 +17,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_SECONDS = 60.0
+NEVER = float("inf")
+Partition = tuple[str, int]  # topic and number
 # Ten of them run at once on a small machine: little memory, and what starts fastest.
 _JAVA_OPTIONS = [
     "-Xmx64m",
@@ -28,7 +30,7 @@ _JAVA_OPTIONS = [
     "-Xlog:all=error:stderr",
     f"-Dlog4j2.configurationFile={HERE / 'log4j2-member.properties'}",
 ]
-_MAIN_CLASS = "anabranch.compat.MemberProcess"
+_MEMBER_CLASS = "anabranch.compat.MemberProcess"
 # A member needs no more than these.
 _JARS = ("kafka-clients-*", "slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j-slf4j-impl-*")
 
@@ -37,7 +39,7 @@ _JARS = ("kafka-clients-*", "slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j
 class Span:
     """One partition in the hands of one member, in seconds of the machine's monotonic clock."""
 
-    partition: int
+    partition: Partition
     member: str
     began: float
     ended: float
@@ -51,8 +53,8 @@ class MemberProcess:
         self.events: list[dict[str, Any]] = []
         self.stderr_path = stderr_path
         # A process that is stopped from outside cannot use what it believes to own.
-        self.frozen_at: float | None = None
-        self.ended_at = float("inf")
+        self.frozen_at = NEVER
+        self.ended_at = NEVER
         with stderr_path.open("wb") as stderr:
             self._process = subprocess.Popen(
                 list(command),
@@ -67,7 +69,9 @@ class MemberProcess:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self.events.append(json.loads(line))
+            # A line that SIGKILL cut in half tells nothing.
+            if line.endswith("\n"):
+                self.events.append(json.loads(line))
 
     # What is done to it ---------------------------------------------------------------------------
 
@@ -109,9 +113,13 @@ class MemberProcess:
 
     # What it told ---------------------------------------------------------------------------------
 
+    @property
+    def is_running(self) -> bool:
+        return self.ended_at == NEVER
+
     def check_alive(self) -> None:
         code = self._process.poll()
-        assert code is None or self.ended_at < float("inf"), (
+        assert code is None or not self.is_running, (
             f"{self.name} ended with code {code}: {self.events[-1:]} {self.stderr()[-400:]}"
         )
 
@@ -131,53 +139,76 @@ class MemberProcess:
         return int(self.of("assigned", "committed")[-1]["generation"])
 
     @property
-    def owned(self) -> set[int]:
-        return {span.partition for span in self.spans() if span.ended == float("inf")}
+    def member_id(self) -> str:
+        return str(self.events[-1]["member"])
+
+    @property
+    def owned(self) -> set[Partition]:
+        return {span.partition for span in self.spans() if span.ended == NEVER}
 
     def spans(self) -> Iterator[Span]:
         """When it owned which partition."""
-        last = self.ended_at
-        began: dict[int, float] = {}
+        began: dict[Partition, float] = {}
         for event in self.of("assigned", "revoked", "lost"):
-            for partition in event["partitions"]:
+            for partition in partitions_of(event):
                 if event["event"] == "assigned":
                     began[partition] = event["at"]
                 else:
                     yield self._span(partition, began.pop(partition), event["at"])
         for partition, start in began.items():
-            yield self._span(partition, start, last)
+            yield self._span(partition, start, self.ended_at)
 
-    def _span(self, partition: int, began: float, ended: float) -> Span:
-        if self.frozen_at is not None and began < self.frozen_at < ended:
+    def _span(self, partition: Partition, began: float, ended: float) -> Span:
+        if began < self.frozen_at < ended:
             ended = self.frozen_at
         return Span(partition=partition, member=self.name, began=began, ended=ended)
 
-    def processed(self) -> list[tuple[int, int]]:
-        return [(e["partition"], e["offset"]) for e in self.of("processed")]
+    def processed(self, before: float = NEVER) -> list[tuple[Partition, int]]:
+        return [
+            (partition, event["offset"])
+            for event in self.of("processed")
+            for partition in partitions_of(event)
+            if event["at"] < before
+        ]
 
-    def confirmed(self, before: float = float("inf")) -> dict[int, int]:
+    def confirmed(self, before: float = NEVER) -> dict[Partition, int]:
         """The highest offset of each partition that the broker had confirmed to it by then."""
-        offsets: dict[int, int] = {}
+        offsets: dict[Partition, int] = {}
         for event in self.of("committed"):
-            for partition, offset in event["offsets"].items():
+            for partition, offset in offsets_of(event).items():
                 if event["at"] < before:
-                    offsets[int(partition)] = max(offsets.get(int(partition), 0), offset)
+                    offsets[partition] = max(offsets.get(partition, 0), offset)
         return offsets
 
-    def left_behind(self) -> set[tuple[int, int]]:
+    def left_behind(self) -> set[tuple[Partition, int]]:
         """What it had processed and not committed when it was killed or frozen."""
-        fault = self.ended_at if self.frozen_at is None else self.frozen_at
+        fault = min(self.ended_at, self.frozen_at)
         confirmed = self.confirmed(before=fault)
         return {
-            (event["partition"], event["offset"])
-            for event in self.of("processed")
-            if event["at"] < fault and event["offset"] >= confirmed.get(event["partition"], 0)
+            (partition, offset)
+            for partition, offset in self.processed(before=fault)
+            if offset >= confirmed.get(partition, 0)
         }
 
 
-@functools.cache
+def partitions_of(event: dict[str, Any]) -> list[Partition]:
+    """The partitions that it is about."""
+    return [(topic, number) for topic, number in event["partitions"]]
+
+
+def offsets_of(event: dict[str, Any]) -> dict[Partition, int]:
+    """The offsets that it committed, or tried to."""
+    return {(topic, number): offset for topic, number, offset in event["offsets"]}
+
+
 def member_command() -> tuple[str, ...]:
-    """How a member is started, up to its arguments.
+    """How a member is started, up to its arguments."""
+    return java_command(_MEMBER_CLASS)
+
+
+@functools.cache
+def java_command(main_class: str) -> tuple[str, ...]:
+    """How a program of this suite is started, up to its arguments.
 
     The classes that a member loads before it has found its broker are archived once, and every
     process maps that archive: it takes 40 % off the time of a start.
@@ -186,7 +217,7 @@ def member_command() -> tuple[str, ...]:
     jar, archive = target / "member.jar", target / "member.jsa"
     classes = sorted((target / "classes").rglob("*.class"))
     jars = [jar, *(path for pattern in _JARS for path in sorted(lib.glob(pattern + ".jar")))]
-    start = [*_JAVA_OPTIONS, "-cp", os.pathsep.join(map(str, jars)), _MAIN_CLASS]
+    start = [*_JAVA_OPTIONS, "-cp", os.pathsep.join(map(str, jars))]
     newest = max(path.stat().st_mtime for path in classes)
     if not archive.exists() or archive.stat().st_mtime < newest:
         # Only classes from jars can be shared.
@@ -196,13 +227,16 @@ def member_command() -> tuple[str, ...]:
         archive.unlink(missing_ok=True)
         # Nobody listens there and stdin is at its end: it starts, closes, and writes the archive.
         subprocess.run(
-            ["java", f"-XX:ArchiveClassesAtExit={archive}", *start, "127.0.0.1:1", "none", "none"],
+            [
+                *("java", f"-XX:ArchiveClassesAtExit={archive}", *start, _MEMBER_CLASS),
+                *("127.0.0.1:1", "none", "none", "group.protocol=consumer"),
+            ],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=60,
             check=True,
         )
-    return ("java", f"-XX:SharedArchiveFile={archive}", *start)
+    return ("java", f"-XX:SharedArchiveFile={archive}", *start, main_class)
 
 
 def wait_for(

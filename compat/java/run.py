@@ -26,6 +26,7 @@ sys.path[:0] = [str(HERE.parent.parent / "bench"), str(HERE.parent)]
 
 from group_tool_checks import GROUP_TOOL_CHECKS  # noqa: E402 - the path is set just above
 from member_checks import member_rows  # noqa: E402
+from member_group import SESSION_MS  # noqa: E402
 from tool_checks import TOOL_CHECKS, Target  # noqa: E402
 from tools import JAVA_OPTIONS  # noqa: E402
 
@@ -38,7 +39,14 @@ PARTS = ["client", "members", "tools"]
 SUITE_TIMEOUT_SECONDS = 600
 # Dozens of groups are formed; the pause before each is shorter than the default of three seconds,
 # and still long enough for members that start together to find each other.
-OVERRIDES = ("group.initial.rebalance.delay.ms=500",)
+# In consumer groups a session may be so short that its end can be waited for; a check that does so
+# sets it for its group.
+OVERRIDES = (
+    "group.initial.rebalance.delay.ms=500",
+    f"group.consumer.min.session.timeout.ms={SESSION_MS}",
+    "group.consumer.min.heartbeat.interval.ms=1000",
+    "group.consumer.heartbeat.interval.ms=1000",
+)
 
 
 def build() -> str:

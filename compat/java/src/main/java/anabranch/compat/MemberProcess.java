@@ -17,6 +17,7 @@ import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -24,12 +25,15 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 /**
  * One member of a group in a process of its own, which tells what happens to it as JSON lines.
  *
- * <p>Arguments are HOST:PORT, group, topic and then NAME=VALUE: {@code member.hold.after=N} is for
- * this program (after so many records it waits for a line on stdin before it commits), everything
- * else is a property of the consumer, {@code group.protocol} included.
+ * <p>Arguments are HOST:PORT, group, topic and then NAME=VALUE. For this program are {@code
+ * member.hold.after=N} (after so many records it waits for a line on stdin before it commits),
+ * {@code member.hold.revoke=true} (it waits for one when partitions are taken from it for the first
+ * time) and {@code member.pattern=true} (the topic is a regular expression for the broker);
+ * everything else is a property of the consumer, {@code group.protocol} included.
  *
  * <p>Each line has {@code event}, {@code at} (the machine's monotonic clock in seconds, the same in
- * every process), {@code generation} and {@code member}. What the events mean:
+ * every process), {@code generation} (or the member epoch) and {@code member}. A partition is a
+ * pair of topic and number. What the events mean:
  *
  * <ul>
  *   <li>{@code started}, {@code closed}, and {@code failed} when an unexpected error ended it
@@ -38,13 +42,17 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  *   <li>{@code processed} for each record, before its offset is committed
  *   <li>{@code committed}, once the broker has confirmed; {@code deferred}, to be tried again after
  *       the rebalance that is going on; {@code refused}, for good
- *   <li>{@code holding}, when it waits for its line
+ *   <li>{@code holding}, when it waits for its line with records to commit, and {@code revoking},
+ *       when it waits with partitions to give up
  * </ul>
  *
  * <p>SIGTERM or the end of stdin closes the consumer in order.
  */
 public final class MemberProcess implements ConsumerRebalanceListener {
   private static final String HOLD_AFTER = "member.hold.after";
+  private static final String HOLD_REVOKE = "member.hold.revoke";
+  private static final String PATTERN = "member.pattern";
+  private static final String PARTITIONS = ",\"partitions\":";
 
   private final Consumer<byte[], byte[]> consumer;
   private final int holdAfter;
@@ -52,12 +60,14 @@ public final class MemberProcess implements ConsumerRebalanceListener {
   private final Map<TopicPartition, OffsetAndMetadata> uncommitted = new HashMap<>();
   private ConsumerGroupMetadata group;
   private int processed;
+  private boolean holdRevoke;
   private volatile boolean stopping;
 
-  private MemberProcess(Map<String, Object> properties, int holdAfter) {
+  private MemberProcess(Map<String, Object> properties, int holdAfter, boolean holdRevoke) {
     this.consumer =
         new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     this.holdAfter = holdAfter;
+    this.holdRevoke = holdRevoke;
   }
 
   public static void main(String[] arguments) {
@@ -72,10 +82,12 @@ public final class MemberProcess implements ConsumerRebalanceListener {
     }
     Object holdAfter = properties.remove(HOLD_AFTER);
     int count = holdAfter == null ? 0 : Integer.parseInt(holdAfter.toString());
-    new MemberProcess(properties, count).run(arguments[2]);
+    boolean holdRevoke = properties.remove(HOLD_REVOKE) != null;
+    boolean pattern = properties.remove(PATTERN) != null;
+    new MemberProcess(properties, count, holdRevoke).run(arguments[2], pattern);
   }
 
-  private void run(String topic) {
+  private void run(String topic, boolean pattern) {
     Thread main = Thread.currentThread();
     Thread reader = new Thread(this::readLines, "stdin");
     reader.setDaemon(true);
@@ -84,7 +96,11 @@ public final class MemberProcess implements ConsumerRebalanceListener {
     Runtime.getRuntime().addShutdownHook(new Thread(() -> stopAndWait(main), "SIGTERM"));
     tell("started", "");
     try {
-      consumer.subscribe(List.of(topic), this);
+      if (pattern) {
+        consumer.subscribe(new SubscriptionPattern(topic), this);
+      } else {
+        consumer.subscribe(List.of(topic), this);
+      }
       while (!stopping) {
         process(consumer.poll(Duration.ofMillis(100)));
         commit();
@@ -122,11 +138,9 @@ public final class MemberProcess implements ConsumerRebalanceListener {
 
   private void process(Iterable<ConsumerRecord<byte[], byte[]>> records) {
     for (ConsumerRecord<byte[], byte[]> record : records) {
-      int partition = record.partition();
-      tell("processed", ",\"partition\":" + partition + ",\"offset\":" + record.offset());
-      uncommitted.put(
-          new TopicPartition(record.topic(), partition),
-          new OffsetAndMetadata(record.offset() + 1));
+      TopicPartition partition = new TopicPartition(record.topic(), record.partition());
+      tell("processed", PARTITIONS + pairs(List.of(partition)) + ",\"offset\":" + record.offset());
+      uncommitted.put(partition, new OffsetAndMetadata(record.offset() + 1));
       processed++;
       if (processed == holdAfter) {
         tell("holding", "");
@@ -161,20 +175,25 @@ public final class MemberProcess implements ConsumerRebalanceListener {
 
   @Override
   public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
-    tell("assigned", numbers(partitions));
+    tell("assigned", PARTITIONS + pairs(partitions));
   }
 
   @Override
   public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+    if (holdRevoke) {
+      holdRevoke = false;
+      tell("revoking", PARTITIONS + pairs(partitions));
+      lines.acquireUninterruptibly();
+    }
     commit();
     uncommitted.keySet().removeAll(partitions);
-    tell("revoked", numbers(partitions));
+    tell("revoked", PARTITIONS + pairs(partitions));
   }
 
   @Override
   public void onPartitionsLost(Collection<TopicPartition> partitions) {
     uncommitted.keySet().removeAll(partitions);
-    tell("lost", numbers(partitions));
+    tell("lost", PARTITIONS + pairs(partitions));
   }
 
   // The lines ------------------------------------------------------------------------------------
@@ -192,20 +211,24 @@ public final class MemberProcess implements ConsumerRebalanceListener {
     System.out.flush();
   }
 
-  private static String numbers(Collection<TopicPartition> partitions) {
-    return ",\"partitions\":" + partitions.stream().map(TopicPartition::partition).sorted().toList();
+  static String pairs(Collection<TopicPartition> partitions) {
+    return partitions.stream().map(each -> pair(each) + "]").toList().toString();
   }
 
-  /** What is to be committed, as partition and offset. */
+  /** What is to be committed, as topic, number and offset. */
   private String offsets() {
-    List<String> pairs =
+    List<String> triples =
         uncommitted.entrySet().stream()
-            .map(each -> "\"" + each.getKey().partition() + "\":" + each.getValue().offset())
+            .map(each -> pair(each.getKey()) + "," + each.getValue().offset() + "]")
             .toList();
-    return ",\"offsets\":{" + String.join(",", pairs) + "}";
+    return ",\"offsets\":" + triples;
   }
 
-  private static String quoted(String text) {
+  private static String pair(TopicPartition partition) {
+    return "[" + quoted(partition.topic()) + "," + partition.partition();
+  }
+
+  static String quoted(String text) {
     String escaped = text.replace("\\", "\\\\").replace("\"", "\\\"");
     return "\"" + escaped.replaceAll("\\p{Cntrl}", " ") + "\"";
   }
