@@ -371,6 +371,7 @@ def test_a_settled_group_goes_on_in_any_generation():
     step = story.join("x", instance_id="i-a")
 
     assert step.causes == [""]
+    assert [words for words in step.records if "targets" in words] == ["targets 2 never"]
     assert step.group == "Stable 2/2 x@2[t0]"
 
 
