@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from invariants import check_replay
 from story import DELAY_MS, Story, subscription
 
 from anabranch.coordinator.group import commands as c
@@ -51,6 +52,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.story = Story(
             offsets_retention_ms=RETENTION_MS, max_size=3, new_member_join_timeout_ms=100_000
         )
+        self.story.checks_replay = False  # at every restart and at the end
         self.ids: list[tuple[str, str | None]] = [("z-0", None), ("z-0", "i")]
         self.offsets: dict[tuple[str, str, int], c.CommittedOffset] = {}
         self.empty_since_ms: dict[str, int] = {}
@@ -340,6 +342,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(max_size=st.integers(1, 3))
     def restart(self, max_size: int) -> None:
+        check_replay(self.story)
         assigned = dict(sorted(self.story.given))
         self.story.restart(max_size=max_size)
         for name, generation in assigned.items():
@@ -375,6 +378,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """When all timers have run out nobody waits and nobody is left."""
+        check_replay(self.story)
         self.story.wait(10 * HOUR_MS)
         assert not self.story.parked
         assert len(self.story.timers) == 0
