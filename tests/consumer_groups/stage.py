@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from consumers import ConsumerMember, commits_that_went_back, processed_by_partition
 from members import (
@@ -50,7 +50,18 @@ class Stage:
     def create(self, topic: str, partitions: int) -> None:
         """Make a topic, and write to it from now on."""
         self._admin.create_topics([NewTopic(topic, partitions)])[topic].result(30)
+        if not self.members:
+            self._commit_beginnings(topic, partitions)
         self.load.add(topic, range(partitions))
+
+    def _commit_beginnings(self, topic: str, partitions: int) -> None:
+        # Without it the members would ask for the earliest offset of each partition. If a rebalance
+        # comes before the answer, librdkafka 2.16 asks again half a second later and forgets to
+        # stop that timer when it has the answer by then: it goes back to the earliest offset.
+        beginnings = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
+        asked = ConsumerGroupTopicPartitions(self.group, beginnings)
+        (future,) = self._admin.alter_consumer_group_offsets([asked]).values()
+        assert all(done.error is None for done in future.result(30).topic_partitions)
 
     def grow(self, topic: str, before: int, after: int) -> None:
         self._admin.create_partitions([NewPartitions(topic, after)])[topic].result(30)

@@ -62,7 +62,8 @@ def test_everybody_in_a_group_on_its_way_is_asked_soon():
         "targets 3 +50",
         "current b 0->3?",
     )
-    story.beat("a", 2, "t0").says("a@3 every 50 [t0]", "current a 2->3 t0@2")
+    story.beat("a", 2).says("a@2 every 50 [t0]", "current a 2->2! t0@2 -t1@2")
+    story.beat("a", 2, "t0").says("a@3 every 50", "current a 2->3 t0@2")
     assert story.beat("a", 3, "t0").answer.heartbeat_interval_ms == 50
     story.beat("b", 3, "")
     assert story.beat("a", 3).answer.heartbeat_interval_ms == 100

@@ -20,10 +20,25 @@ def test_three_members_one_after_the_other():
     assert story.line == "Stable 4/4 a@4[t0 t1] b@4[t3 t4] c@4[t2 t5]"
 
 
-def test_who_confirms_in_the_same_breath_owes_nothing():
-    """A member whose owned list lacks the units already is moved on at once."""
-    story = ConsumerStory(t=2).stable("a")
+def test_a_list_without_what_was_given_confirms_nothing():
+    """The member is about to take it, and nobody else may; it is told again what it has."""
+    story = ConsumerStory(t=2)
+    story.join("a")
+    story.wait(50)
     story.join("b")
+    story.beat("a", 2, "").says("a@2 every 50 [t0 t1]")
+    story.beat("b", 3, "").says("b@3 every 50")
+    story.beat("a", 2, "t0 t1").says("a@2 every 50 [t0]", "current a 2->2! t0@2 -t1@2")
+    story.beat("a", 2, "t0").says("a@3 every 50", "current a 2->3 t0@2")
+    story.beat("b", 3).says("b@3 every 50 [t1]", "current b 3->3 t1@3")
+
+
+def test_a_list_without_what_was_given_of_a_topic_that_is_gone():
+    """Nobody can take that any more: the member goes on without."""
+    story = ConsumerStory(t=1, u=1)
+    story.join("a", "t,u")
+    story.topics(u=None)
+    story.wait(50)
     story.beat("a", 2, "t0").says("a@3 every 50 [t0]", "current a 2->3 t0@2")
 
 
@@ -93,6 +108,7 @@ def test_since_when_a_unit_is_on_its_way():
     [moving] = units("t1")
     assert story.group.moving_since_ms == {moving: at_ms}
     story.wait(1_000)
+    story.beat("a", 2)
     story.beat("a", 2, "t0")
     assert story.group.moving_since_ms == {moving: at_ms}
     story.beat("b", 3, "")

@@ -37,17 +37,18 @@ S4 a4b4  -     ab    ab  -   -   n   S5  a4b4      -
 S4 a4b4  -     a     *   -   -   n   V4  a4        b4
 S4 a4b4  -     a     ab  -   -   n   V4  a4        b4
 S4 a4b4  -     a     b   -   -   n   V4  a4        b4
-S4 a4b4  -     a     a   -   -   n   S5  a4        -
-S4 a4b4  -     a     -   -   -   n   S5  a4        -
+S4 a4b4  -     -     a   -   -   n   =
+S4 a4b4  -     a     a   -   -   n   =
+S4 a4b4  -     a     -   -   -   n   =
 S4 a4b4  -     ac    *   -   -   n   V4  a4        b4
-S4 a4b4  -     ac    a   -   -   n   S5  a4c5      -
-S4 a4b4  -     ac    a   c   -   n   L5  a4        -
+S4 a4b4  -     ac    a   -   -   n   =
+S4 a4b4  -     ac    a   c   -   n   =
 S4 a4    -     acd   *   -   -   n   S5  a4c5d5    -
 S4 a4    -     acd   a   c   -   n   L5  a4d5      -
 S4 a4    -     acd   *   cd  -   n   L5  a4        -
 S4 -     -     -     *   -   -   n   S5  -         -
 S4 a4    -     -     *   -   -   n   V4  -         a4
-S4 a4    -     -     -   -   -   n   S5  -         -
+S4 a4    -     -     -   -   -   n   =
 S4 a4    -     ab    *   -   b   n   S5  a4        -
 S4 a4b4  -     ab    *   -   b   n   V4  a4        b4
 S4 a4b4  -     ab    a   -   b   n   S5  a4        -
@@ -69,7 +70,7 @@ V4 a4    b4    a     a   -   -   n   S5  a4        -
 V4 a4    b4    ac    a   -   -   n   S5  a4c5      -
 V4 a4    b4    ac    a   c   -   n   L5  a4        -
 V4 a4    b4    c     a   -   -   n   V4  -         a4
-V4 a4    b4    c     -   -   -   n   S5  c5        -
+V4 a4    b4    c     -   -   -   n   =
 V4 a4    b4    ab    ab  -   -   n   =
 V4 a4    b4    ab    a   -   -   n   S5  a4b5      -
 V4 a4c4  b4    ac    *   -   c   y   V4  a4        b4c4
@@ -84,7 +85,7 @@ L5 a4    -     acd   *   d   -   n   L5  a4c5      -
 L4 a4    -     ac    *   c   -   n   L5  a4        -
 L4 a4    -     a     *   -   -   n   S5  a4        -
 L4 a4    -     c     *   -   -   n   V4  -         a4
-L4 a4    -     c     -   c   -   n   L5  -         -
+L4 a4    -     c     -   c   -   n   =
 L5 a4    -     ac    *   c   c   y   S5  a4        -
 L5 a4    -     ac    *   c   a   y   V5  -         a4
 X4 a4    -     ab    *   -   -   n   !
@@ -92,7 +93,7 @@ X4 a4    -     ab    a   -   -   n   !
 X4 a4    -     ab    -   -   -   n   S5  a4b5      -
 X4 a4    b4    a     -   -   -   n   S5  a4        -
 S4 L4R4  -     L     *   -   -   n   V4  L4        R4
-S4 L4R4  -     L     L   -   -   n   S5  L4        -
+S4 L4R4  -     L     L   -   -   n   =
 V4 L4    R4    L     LR  -   -   n   =
 V4 L4    R4    L     L   -   -   n   S5  L4        -
 S0 -     -     LR    -   L   -   n   L5  R5        -
@@ -154,6 +155,22 @@ def test_each_transition(row):
         return
     expected = member(*after).with_(previous_member_epoch=before.member_epoch)
     assert step() == expected
+
+
+@pytest.mark.parametrize("row", ["S4 a4b4 -", "V4 a4b4 c4", "L4 a4b4 -"])
+def test_who_starts_over_has_what_it_lists(row):
+    """What a member does not list when it joins again is free at once, told or not."""
+    after = reconcile(
+        member(*row.split()),
+        target_epoch=5,
+        target=some("a"),
+        owned=(),
+        is_free=lambda unit: True,
+        has_new_subscription=False,
+        is_subscribed=lambda unit: True,
+        starts_over=True,
+    )
+    assert (after.member_epoch, after.assigned, after.pending_revocation) == (5, units("a4"), {})
 
 
 @pytest.mark.parametrize("row", [row for _, row in rows()], ids=[name for name, _ in rows()])

@@ -137,7 +137,13 @@ def _invalid(message: str) -> KafkaError:
 def heartbeat_in(draft: ConsumerDraft, command: ConsumerHeartbeat) -> Result:
     """A heartbeat of a member that stays or comes."""
     before = _find_member(draft, command)
-    current = take_step(draft, before, _described(before, command), command.owned)
+    current = take_step(
+        draft,
+        before,
+        _described(before, command),
+        command.owned,
+        starts_over=command.member_epoch == JOINING_EPOCH,
+    )
     draft.restart_session(current)
     return draft.result(_answer(draft, command, before, current))
 
@@ -147,6 +153,8 @@ def take_step(
     before: ConsumerMember,
     member: ConsumerMember,
     owned: tuple[Unit, ...] | None,
+    *,
+    starts_over: bool,
 ) -> ConsumerMember:
     """Take over what a member says of itself, and all that follows from it (3 to 6)."""
     is_new = draft.member(before.member_id) is None
@@ -164,7 +172,9 @@ def take_step(
     has_new_topics = has_new_regex or (
         member.subscribed_topic_names != before.subscribed_topic_names
     )
-    current = reconcile_member(draft, member, owned, has_new_topics=has_new_topics)
+    current = reconcile_member(
+        draft, member, owned, has_new_topics=has_new_topics, starts_over=starts_over
+    )
     if current is not member:
         draft.write_current(current)
     return current
@@ -334,6 +344,7 @@ def reconcile_member(
     owned: tuple[Unit, ...] | None,
     *,
     has_new_topics: bool,
+    starts_over: bool,
 ) -> ConsumerMember:
     """The member one step nearer to its target."""
     is_there = member.state is MemberState.STABLE and member.member_epoch == draft.target_epoch
@@ -355,6 +366,7 @@ def reconcile_member(
         is_free=lambda unit: draft.is_free_for(member_id, unit),
         has_new_subscription=has_new_topics,
         is_subscribed=is_subscribed,
+        starts_over=starts_over,
     )
 
 

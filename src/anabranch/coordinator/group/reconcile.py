@@ -7,6 +7,10 @@ Rules
   (UNRELEASED_PARTITIONS) with what it already has, at the target's epoch.
 - Confirming is done by the list of owned units in the heartbeat; a heartbeat without the list
   confirms nothing.
+- A list without a unit that the member was given and not told to give up confirms nothing either,
+  unlike in Kafka: the member is about to take it. librdkafka sends such lists until it has applied
+  its first assignment, and after it reconnected. The member is told again what it has, and is taken
+  on when it says that it has it. Only who starts over has nothing but what it lists.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -26,12 +30,14 @@ def reconcile(
     is_free: Callable[[Unit], bool],
     has_new_subscription: bool,
     is_subscribed: Callable[[Unit], bool],
+    starts_over: bool = False,
 ) -> ConsumerMember:
     """The member after this heartbeat; the same object when nothing changes.
 
-    `is_free` is whether nobody but this member holds a unit.
+    `is_free` is whether nobody but this member holds a unit; `starts_over` is whether the member
+    has forgotten what it was given before, so that it has what it lists and no more.
     """
-    step = _Step(member, target_epoch, target, owned, is_free, is_subscribed)
+    step = _Step(member, target_epoch, target, owned, is_free, is_subscribed, starts_over)
     match member.state:
         case MemberState.STABLE:
             if member.member_epoch != target_epoch:
@@ -62,6 +68,7 @@ class _Step:
         owned: Collection[Unit] | None,
         is_free: Callable[[Unit], bool],
         is_subscribed: Callable[[Unit], bool],
+        starts_over: bool,
     ) -> None:
         self.member = member
         self.target_epoch = target_epoch
@@ -69,6 +76,7 @@ class _Step:
         self.owned = owned
         self.is_free = is_free
         self.is_subscribed = is_subscribed
+        self.starts_over = starts_over
 
     def still_owns(self, units: Mapping[Unit, int]) -> bool:
         """Whether the member has yet to confirm that it gave these up."""
@@ -76,11 +84,19 @@ class _Step:
             return bool(units)
         return any(unit in units for unit in self.owned)
 
+    def is_about_to_take(self, units: Mapping[Unit, int]) -> bool:
+        """Whether the member was given one of these and does not have it yet."""
+        if self.owned is None or self.starts_over:
+            return False
+        return any(unit not in self.owned and self.is_subscribed(unit) for unit in units)
+
     def towards_target(self) -> ConsumerMember:
         member = self.member
         wanted = frozenset(unit for unit in self.target if self.is_subscribed(unit))
         keep = {unit: epoch for unit, epoch in member.assigned.items() if unit in wanted}
         give_up = {unit: epoch for unit, epoch in member.assigned.items() if unit not in wanted}
+        if give_up and self.is_about_to_take(give_up):
+            return member
         if give_up and self.still_owns(give_up):
             return self._revoking(keep, give_up)
         gain: dict[Unit, int] = {}
