@@ -1,6 +1,6 @@
 """Stories of partitions on their way: between three members, and to targets that change again."""
 
-from consumer_story import START_MS, ConsumerStory, units
+from consumer_story import REBALANCE_MS, START_MS, ConsumerStory, units
 
 
 def test_three_members_one_after_the_other():
@@ -31,6 +31,23 @@ def test_a_list_without_what_was_given_confirms_nothing():
     story.beat("a", 2, "t0 t1").says("a@2 every 50 [t0]", "current a 2->2! t0@2 -t1@2")
     story.beat("a", 2, "t0").says("a@3 every 50", "current a 2->3 t0@2")
     story.beat("b", 3).says("b@3 every 50 [t1]", "current b 3->3 t1@3")
+
+
+def test_who_never_takes_what_it_was_given_holds_up_nobody_for_good():
+    """It has the time that it would have to give something up."""
+    story = ConsumerStory(t=2)
+    story.join("a")
+    story.wait(50)
+    story.join("b")
+    for _ in range(5):
+        story.wait(REBALANCE_MS // 5 - 1)
+        story.beat("a", 2, "")
+        story.beat("b", 3, "")
+    assert story.line == "Reconciling 3/3 a@2[t0 t1] b@3?[]"
+    story.wait(5)
+    story.beat("a", 2, "")
+    story.beat("b", 3, "")
+    assert story.line == "Stable 3/3 a@3[t0] b@3[t1]"
 
 
 def test_a_list_without_what_was_given_of_a_topic_that_is_gone():

@@ -60,7 +60,8 @@ def consumer_heartbeat(
         if group is None:
             if command.member_epoch != JOINING_EPOCH:
                 raise KafkaError(
-                    ErrorCode.GROUP_ID_NOT_FOUND, f"Group {command.group_id} not found."
+                    ErrorCode.GROUP_ID_NOT_FOUND,
+                    f"Group {command.group_id} not found. Join it with epoch 0.",
                 )
             group = ConsumerGroup(command.group_id, environment.image)
         draft = ConsumerDraft(group, environment, now_ms)
@@ -192,7 +193,8 @@ def _find_member(draft: ConsumerDraft, command: ConsumerHeartbeat) -> ConsumerMe
     if command.member_epoch != JOINING_EPOCH:
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"Member {member_id} is not a member of group {draft.group_id}.",
+            f"Member {member_id} is not a member of group {draft.group_id}. It has to give up its "
+            "partitions and join with epoch 0.",
         )
     check_room(draft)
     return ConsumerMember(member_id=member_id)
@@ -207,7 +209,8 @@ def _static_member(
         if not is_joining:
             raise KafkaError(
                 ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Instance id {instance_id} is not a member of group {draft.group_id}.",
+                f"Instance id {instance_id} is not a member of group {draft.group_id}. It has to "
+                "give up its partitions and join with epoch 0.",
             )
         known = draft.member(member_id)
         if known is None:
@@ -257,8 +260,8 @@ def check_room(draft: ConsumerDraft) -> None:
     if draft.member_count >= limit:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"Group {draft.group_id} has {limit} members, the most it may have "
-            "(group.consumer.max.size).",
+            f"Group {draft.group_id} has {limit} members, the most it may have: stop one of them, "
+            "or raise group.consumer.max.size.",
         )
 
 
@@ -350,6 +353,8 @@ def reconcile_member(
     is_there = member.state is MemberState.STABLE and member.member_epoch == draft.target_epoch
     if is_there and not has_new_topics:
         return member  # nearly all heartbeats end here
+    # Who never takes what it was given must not hold up the others for good.
+    has_had_time = draft.now_ms - draft.target_timestamp_ms >= member.rebalance_timeout_ms
     topics = draft.topics_of(member)
     by_id = draft.environment.image.by_id
     member_id = member.member_id
@@ -366,7 +371,7 @@ def reconcile_member(
         is_free=lambda unit: draft.is_free_for(member_id, unit),
         has_new_subscription=has_new_topics,
         is_subscribed=is_subscribed,
-        starts_over=starts_over,
+        starts_over=starts_over or has_had_time,
     )
 
 

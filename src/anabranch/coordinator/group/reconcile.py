@@ -10,7 +10,8 @@ Rules
 - A list without a unit that the member was given and not told to give up confirms nothing either,
   unlike in Kafka: the member is about to take it. librdkafka sends such lists until it has applied
   its first assignment, and after it reconnected. The member is told again what it has, and is taken
-  on when it says that it has it. Only who starts over has nothing but what it lists.
+  on when it says that it has it. Who starts over has nothing but what it lists, and so has who has
+  had the time of its rebalance timeout.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -35,7 +36,7 @@ def reconcile(
     """The member after this heartbeat; the same object when nothing changes.
 
     `is_free` is whether nobody but this member holds a unit; `starts_over` is whether the member
-    has forgotten what it was given before, so that it has what it lists and no more.
+    has, or counts as having, forgotten what it was given before: it has what it lists and no more.
     """
     step = _Step(member, target_epoch, target, owned, is_free, is_subscribed, starts_over)
     match member.state:
