@@ -22,13 +22,11 @@ SINCE_MOMENT = "(the time since)"
 
 
 @contextlib.contextmanager
-def at_work(
-    target: Target, group: str, topic: str, count: int, *instance_prefix: str
-) -> Iterator[None]:
+def at_work(target: Target, group: str, topic: str, count: int, *settings: str) -> Iterator[None]:
     """Members of a group that own all partitions, and leave at the end of the block."""
     arguments = (target.bootstrap_servers, group, topic, str(PARTITIONS), str(count))
     main_class = "anabranch.compat.GroupAtWork"
-    with start_program(target.classpath, main_class, *arguments, *instance_prefix) as program:
+    with start_program(target.classpath, main_class, *arguments, *settings) as program:
         assert program.stdin is not None and program.stdout is not None
         line = program.stdout.readline()
         assert line == "STARTED\n", line
@@ -108,7 +106,7 @@ def describes(target: Target) -> None:
     assert f"Consumer group '{group}' has no active members." in output, output
     columns = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID"
     assert rows(output, *columns.split()) == [[group, topic, "0", "4", "10", "6", *"---"]], output
-    with at_work(target, group, topic, 2, "box-"):
+    with at_work(target, group, topic, 2, "group.instance.id=box-"):
         output = target.run(GROUPS, "--describe", "--group", group)
         found = rows(output, *columns.split())
         assert sorted((row[2], row[4]) for row in found) == [(str(p), "10") for p in range(3)]
@@ -151,7 +149,7 @@ def describes_unknown(target: Target) -> None:
 
 
 def resets(target: Target) -> None:
-    """--reset-offsets in every form, first as a dry run, then for good."""
+    """--reset-offsets in every form as a dry run, and some of them for good."""
     topic, began = filled_topic(target)
     group = new_group("resets")
     everywhere = ("--topic", topic)
@@ -171,18 +169,18 @@ def resets(target: Target) -> None:
         (("--shift-by", "-3"), 2),
         (("--shift-by", "-100"), 0),
     ]
-    reset(target, group, *everywhere, "--to-earliest", "--dry-run")
-    assert described(target, group) == {(topic, p): "5" for p in range(3)}
     for form, expected in forms:
-        reset(target, group, *everywhere, "--to-offset", "5", "--execute")
         # Between two records there is a minute, which is more than the tool needs to start.
         since_moment = f"PT{int(time.time() - began - 150)}S"
-        form = tuple(word.replace(SINCE_MOMENT, since_moment) for word in form)
-        planned = reset(target, group, *everywhere, *form, "--dry-run")
-        assert planned == {(topic, p): expected for p in range(3)}, f"{form}: {planned}"
-        assert reset(target, group, *everywhere, *form, "--execute") == planned, form
-        shown = {key: str(offset) for key, offset in planned.items()}
-        assert described(target, group) == shown, form
+        words = tuple(word.replace(SINCE_MOMENT, since_moment) for word in form)
+        planned = reset(target, group, *everywhere, *words, "--dry-run")
+        assert planned == {(topic, p): expected for p in range(3)}, f"{words}: {planned}"
+    assert described(target, group) == {(topic, p): "5" for p in range(3)}
+    # In this order none of them leaves the offsets where they were.
+    for form in (("--shift-by", "2"), ("--to-datetime", moment), ("--to-latest",)):
+        done = {(topic, p): dict(forms)[form] for p in range(3)}
+        assert reset(target, group, *everywhere, *form, "--execute") == done, form
+        assert described(target, group) == {key: str(offset) for key, offset in done.items()}, form
 
 
 def reset_scopes(target: Target) -> None:
@@ -302,7 +300,7 @@ def journal(target: Target) -> None:
     reset(target, group, "--topic", f"{topic}:1", "--to-offset", "7", "--execute")
     reset(target, gone, "--topic", f"{topic}:0", "--to-offset", "1", "--execute")
     target.run(GROUPS, "--delete", "--group", gone)
-    with at_work(target, group, topic, 2, "box-"):
+    with at_work(target, group, topic, 2, "group.instance.id=box-"):
         pass
     entries = journal_entries(target, "OffsetsMessageFormatter")
     ours = [entry for entry in entries if entry["key"]["data"]["group"] == group]

@@ -297,7 +297,9 @@ def restarts(how: str) -> Callable[[Target], None]:
 
 def features(target: Target) -> None:
     """kafka-features describes the broker's features."""
-    target.run("kafka-features", "describe")
+    output = target.run("kafka-features", "describe")
+    (line,) = (line for line in output.splitlines() if "Feature: group.version" in line)
+    assert "FinalizedVersionLevel: 1" in line, output
 
 
 def dump_log(target: Target) -> None:

@@ -97,8 +97,10 @@ final class Broker implements AutoCloseable {
     all.put("group.id", group);
     all.putIfAbsent("auto.offset.reset", "earliest");
     all.putIfAbsent("enable.auto.commit", false);
-    all.putIfAbsent("heartbeat.interval.ms", 300);
-    all.putIfAbsent("session.timeout.ms", 6_000);
+    if (!"consumer".equals(all.get("group.protocol"))) { // there they are the broker's to say
+      all.putIfAbsent("heartbeat.interval.ms", 300);
+      all.putIfAbsent("session.timeout.ms", 6_000);
+    }
     return consumer(all);
   }
 

@@ -9,8 +9,9 @@ import java.util.Map;
  * Members of a group that stay until this program is ended, for tools to look at.
  *
  * <p>Arguments are HOST:PORT, group, topic, its number of partitions, the number of members, and
- * optionally the beginning of their instance ids. Prints {@code STARTED} once every partition has
- * an owner, and leaves the group when stdin ends.
+ * optionally settings as NAME=VALUE; what {@code group.instance.id} says is the beginning of the
+ * members' instance ids. Prints {@code STARTED} once every partition has an owner, and leaves the
+ * group when stdin ends.
  */
 public final class GroupAtWork {
   private GroupAtWork() {}
@@ -25,8 +26,9 @@ public final class GroupAtWork {
       for (int i = 0; i < count; i++) {
         Map<String, Object> settings = new HashMap<>();
         settings.put("client.id", "worker-" + i);
-        if (arguments.length > 5) {
-          settings.put("group.instance.id", arguments[5] + i);
+        for (String argument : List.of(arguments).subList(5, arguments.length)) {
+          String[] pair = argument.split("=", 2);
+          settings.put(pair[0], pair[0].equals("group.instance.id") ? pair[1] + i : pair[1]);
         }
         members.add(new Member(broker, group, topic, settings));
       }
