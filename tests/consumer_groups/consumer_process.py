@@ -10,13 +10,12 @@ A topic that begins with ^ is a regular expression, which this client leaves to 
     instance         static membership under this name
     commit           each: every record by itself, and wait for the answer; flow: every record
                      without waiting, and once with waiting before partitions are given back
-    pause_at, die_at stop (SIGSTOP) or die (SIGKILL) between processing that many records and the
-                     commit of the last of them
     hold_revoke      the first callback that takes partitions away waits for SIGUSR1
 
 A record is told before it is committed, so that committed offsets never run ahead of what was told.
 Partitions are told as "topic-number". SIGTERM closes the consumer in order; what it holds ends with
-the callback of its close. The times told are those of one clock for all processes of the machine.
+the callback of its close. SIGUSR2 lets it stop itself (SIGSTOP) between processing the next record
+and its commit. The times told are those of one clock for all processes of the machine.
 """
 
 import json
@@ -51,12 +50,14 @@ class ConsumerProcess:
         self._options = options
         self._is_stopping = False
         self._may_revoke = "hold_revoke" not in options
-        self._processed = 0
-        # What was processed and not committed with an answer: the next offset of each partition.
+        self._is_pausing = False
+        self._is_waiting_for_commits = options.get("commit", "each") == "each"
+        # The next offset of each partition, while no answer to its commit was waited for.
         self._uncommitted: dict[tuple[str, int], int] = {}
         self._consumer = Consumer(self._config(bootstrap, group))
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGUSR1, self._on_sigusr1)
+        signal.signal(signal.SIGUSR2, self._on_sigusr2)
 
     def _config(self, bootstrap: str, group: str) -> dict[str, Any]:
         options = self._options
@@ -88,6 +89,9 @@ class ConsumerProcess:
     def _on_sigusr1(self, *_: object) -> None:
         self._may_revoke = True
 
+    def _on_sigusr2(self, *_: object) -> None:
+        self._is_pausing = True
+
     def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         tell_partitions("assigned", partitions)
 
@@ -95,13 +99,11 @@ class ConsumerProcess:
         tell_partitions("revoking", partitions)
         while not self._may_revoke:
             time.sleep(0.01)
-        ends = [
-            TopicPartition(p.topic, p.partition, end)
-            for p in partitions
-            if (end := self._uncommitted.pop((p.topic, p.partition), None)) is not None
-        ]
+        ends = self._ends((p.topic, p.partition) for p in partitions)
         if ends:
             self._commit_and_wait(ends)
+        for partition in partitions:
+            self._uncommitted.pop((partition.topic, partition.partition), None)
         tell_partitions("revoked", partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
@@ -117,6 +119,8 @@ class ConsumerProcess:
         )
         while not self._is_stopping:
             message = self._consumer.poll(0.05)
+            if self._is_waiting_for_commits and self._uncommitted:
+                self._commit_and_wait(self._ends(self._uncommitted))
             if message is None:
                 continue
             error = message.error()
@@ -133,33 +137,42 @@ class ConsumerProcess:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         assert topic is not None and partition is not None and offset is not None
         tell("record", partition=f"{topic}-{partition}", offset=offset)
-        self._processed += 1
-        if self._processed == int(self._options.get("pause_at", "0")):
+        if self._is_pausing:
+            self._is_pausing = False
             tell("pausing")
             os.kill(os.getpid(), signal.SIGSTOP)
             tell("awake")
-        if self._processed == int(self._options.get("die_at", "0")):
-            tell("dying")
-            os.kill(os.getpid(), signal.SIGKILL)
-        end = TopicPartition(topic, partition, offset + 1)
-        if self._options.get("commit", "each") == "each":
-            self._commit_and_wait([end])
+        self._uncommitted[topic, partition] = offset + 1
+        ends = self._ends([(topic, partition)])
+        if self._is_waiting_for_commits:
+            self._commit_and_wait(ends)
         else:
-            self._uncommitted[topic, partition] = offset + 1
-            self._consumer.commit(offsets=[end], asynchronous=True)
+            self._consumer.commit(offsets=ends, asynchronous=True)
+
+    def _ends(self, partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
+        """What is to be committed of some partitions."""
+        return [
+            TopicPartition(topic, partition, self._uncommitted[topic, partition])
+            for topic, partition in partitions
+            if (topic, partition) in self._uncommitted
+        ]
 
     def _commit_and_wait(self, ends: list[TopicPartition]) -> None:
         try:
             answers = self._consumer.commit(offsets=ends, asynchronous=False)
+            errors = [(answer, answer.error) for answer in answers]
         except KafkaException as error:
-            for end in ends:
-                tell("refused", partition=name_of(end), error=error.args[0].name())
-            return
-        for answer in answers:
-            if answer.error is None:
-                tell("committed", partition=name_of(answer), offset=answer.offset)
+            errors = [(end, error.args[0]) for end in ends]
+        for end, error in errors:
+            if error is not None and error.code() == KafkaError.REBALANCE_IN_PROGRESS:
+                # Only the classic protocol knows this: it is to be tried again.
+                tell("postponed", partition=name_of(end))
+                continue
+            del self._uncommitted[end.topic, end.partition]
+            if error is None:
+                tell("committed", partition=name_of(end), offset=end.offset)
             else:
-                tell("refused", partition=name_of(answer), error=answer.error.name())
+                tell("refused", partition=name_of(end), error=error.name())
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """The answer to a commit that nobody waited for."""

@@ -17,6 +17,10 @@ class ConsumerMember(Member):
 
     program = Path(__file__).with_name("consumer_process.py")
 
+    def pause(self) -> None:
+        """Let it stop itself between its next record and the commit."""
+        self.send(signal.SIGUSR2)
+
     def wake(self) -> None:
         """Let it go on after it stopped itself."""
         self.send(signal.SIGCONT)

@@ -24,6 +24,7 @@ from anabranch.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     DescribedGroup,
 )
+from anabranch.wire.messages.list_groups import LIST_GROUPS, ListGroupsRequest
 from support.broker_process import BrokerProcess
 from support.raw_client import RawClient
 
@@ -135,6 +136,12 @@ class Stage:
         """Wait until nothing is on its way."""
         self.wait_for(lambda: self.describe().group_state == "Stable", "a stable group")
         return self.described[-1]
+
+    def group_type(self) -> str:
+        """The protocol that the group is on."""
+        with RawClient(self.broker.bootstrap) as client:
+            listed = client.send(LIST_GROUPS, 5, ListGroupsRequest()).groups
+        return next(group.group_type for group in listed if group.group_id == self.group)
 
     def committed(self) -> dict[str, int]:
         asked = ConsumerGroupTopicPartitions(self.group)

@@ -216,6 +216,16 @@ def test_empty_user_data_is_none():
     story.join("x").says("x@2 every 50 []")
 
 
+@pytest.mark.parametrize("assignor", ["sticky", "cooperative-sticky"])
+def test_user_data_of_sticky_assignors_is_of_no_use(assignor):
+    """librdkafka writes what a member had before into its assignment, and never reads it."""
+    story = MigrationStory(t=1)
+    protocols = ((assignor, subscription("t")),)
+    story.classic_stable({"a": assigned("t0", user_data=b"old")}, protocols=protocols)
+
+    story.join("x").says("x@2 every 50 []")
+
+
 def test_a_partition_with_two_owners_is_refused():
     """An assignor that gives everything to everybody has no place in a consumer group."""
     story = MigrationStory(t=2)

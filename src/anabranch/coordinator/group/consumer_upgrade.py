@@ -14,7 +14,8 @@ Rules
   also where the member that comes is none (a static one under another protocol).
 - What cannot be carried over is refused with GROUP_ID_NOT_FOUND, and the classic group stays as it
   is: bytes that are not those of consumers, user data that only a custom assignor understands, a
-  partition assigned to more than one member.
+  partition assigned to more than one member. (Kafka refuses user data under any assignor's name;
+  librdkafka's cooperative-sticky writes some from its second generation on, which nobody reads.)
 """
 
 from collections.abc import Mapping
@@ -69,6 +70,9 @@ from anabranch.coordinator.runtime.result import Result, TimerChange, TimerKey, 
 from anabranch.model.cluster_image import ClusterImage
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.units import Unit
+
+# Assignors of stock clients: what they add to an assignment is of no use to anybody.
+_STICKY = frozenset({"sticky", "cooperative-sticky"})
 
 
 def heartbeat_that_upgrades(
@@ -219,7 +223,7 @@ def _read(group: ClassicGroup, image: ClusterImage) -> list[_Read]:
                 assignment = decode_assignment(member.assignment)
             except ConsumerProtocolError as error:
                 raise _refusal(group, f"the assignment of {who} is {error}.") from None
-            if assignment.user_data:
+            if assignment.user_data and protocol not in _STICKY:
                 raise _refusal(
                     group,
                     f"the assignment of {who} has user data, which only its custom assignor "
