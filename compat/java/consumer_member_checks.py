@@ -144,10 +144,13 @@ def pattern(target: Target) -> None:
 
 
 def churn(target: Target) -> None:
-    """Members come and go without a pause, and no commit of a partition still owned is refused."""
+    """Members come and go without a pause, and no commit of a partition still owned is refused.
+
+    Those who stay have a commit under way all the time, also while an answer carries a new epoch.
+    """
     with Group(target, "churn", "uniform", PROTOCOL) as group:
         group.topic()
-        staying = [group.join() for _ in range(2)]
+        staying = [group.join(member_commit_always="true") for _ in range(2)]
         group.settle(staying)
         for _ in range(3):
             guest = group.join()

@@ -28,7 +28,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * <p>Arguments are HOST:PORT, group, topic and then NAME=VALUE. For this program are {@code
  * member.hold.after=N} (after so many records it waits for a line on stdin before it commits),
  * {@code member.hold.revoke=true} (it waits for one when partitions are taken from it for the first
- * time) and {@code member.pattern=true} (the topic is a regular expression for the broker);
+ * time), {@code member.commit.always=true} (it commits all the time, what it has committed already
+ * too) and {@code member.pattern=true} (the topic is a regular expression for the broker);
  * everything else is a property of the consumer, {@code group.protocol} included.
  *
  * <p>Each line has {@code event}, {@code at} (the machine's monotonic clock in seconds, the same in
@@ -51,11 +52,13 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 public final class MemberProcess implements ConsumerRebalanceListener {
   private static final String HOLD_AFTER = "member.hold.after";
   private static final String HOLD_REVOKE = "member.hold.revoke";
+  private static final String COMMIT_ALWAYS = "member.commit.always";
   private static final String PATTERN = "member.pattern";
   private static final String PARTITIONS = ",\"partitions\":";
 
   private final Consumer<byte[], byte[]> consumer;
   private final int holdAfter;
+  private final boolean commitAlways;
   private final Semaphore lines = new Semaphore(0);
   private final Map<TopicPartition, OffsetAndMetadata> uncommitted = new HashMap<>();
   private ConsumerGroupMetadata group;
@@ -63,11 +66,13 @@ public final class MemberProcess implements ConsumerRebalanceListener {
   private boolean holdRevoke;
   private volatile boolean stopping;
 
-  private MemberProcess(Map<String, Object> properties, int holdAfter, boolean holdRevoke) {
+  private MemberProcess(Map<String, Object> properties) {
+    Object count = properties.remove(HOLD_AFTER);
+    this.holdAfter = count == null ? 0 : Integer.parseInt(count.toString());
+    this.holdRevoke = properties.remove(HOLD_REVOKE) != null;
+    this.commitAlways = properties.remove(COMMIT_ALWAYS) != null;
     this.consumer =
         new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
-    this.holdAfter = holdAfter;
-    this.holdRevoke = holdRevoke;
   }
 
   public static void main(String[] arguments) {
@@ -80,11 +85,8 @@ public final class MemberProcess implements ConsumerRebalanceListener {
       String[] pair = argument.split("=", 2);
       properties.put(pair[0], pair[1]);
     }
-    Object holdAfter = properties.remove(HOLD_AFTER);
-    int count = holdAfter == null ? 0 : Integer.parseInt(holdAfter.toString());
-    boolean holdRevoke = properties.remove(HOLD_REVOKE) != null;
     boolean pattern = properties.remove(PATTERN) != null;
-    new MemberProcess(properties, count, holdRevoke).run(arguments[2], pattern);
+    new MemberProcess(properties).run(arguments[2], pattern);
   }
 
   private void run(String topic, boolean pattern) {
@@ -102,7 +104,7 @@ public final class MemberProcess implements ConsumerRebalanceListener {
         consumer.subscribe(List.of(topic), this);
       }
       while (!stopping) {
-        process(consumer.poll(Duration.ofMillis(100)));
+        process(consumer.poll(Duration.ofMillis(commitAlways ? 1 : 100)));
         commit();
       }
       consumer.close();
@@ -169,7 +171,9 @@ public final class MemberProcess implements ConsumerRebalanceListener {
       uncommitted.clear();
       return false;
     }
-    uncommitted.clear();
+    if (!commitAlways) {
+      uncommitted.clear();
+    }
     return true;
   }
 
