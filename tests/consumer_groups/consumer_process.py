@@ -52,6 +52,13 @@ class ConsumerProcess:
         self._may_revoke = "hold_revoke" not in options
         self._is_pausing = False
         self._is_waiting_for_commits = options.get("commit", "each") == "each"
+        # A commit that meets a rebalance of the classic protocol is to be tried again.
+        self._passing_errors: tuple[int, ...] = ()
+        if options.get("protocol") == "classic":
+            self._passing_errors = (
+                KafkaError.REBALANCE_IN_PROGRESS,
+                KafkaError.ILLEGAL_GENERATION,
+            )
         # The next offset of each partition, while no answer to its commit was waited for.
         self._uncommitted: dict[tuple[str, int], int] = {}
         self._consumer = Consumer(self._config(bootstrap, group))
@@ -164,8 +171,7 @@ class ConsumerProcess:
         except KafkaException as error:
             errors = [(end, error.args[0]) for end in ends]
         for end, error in errors:
-            if error is not None and error.code() == KafkaError.REBALANCE_IN_PROGRESS:
-                # Only the classic protocol knows this: it is to be tried again.
+            if error is not None and error.code() in self._passing_errors:
                 tell("postponed", partition=name_of(end))
                 continue
             del self._uncommitted[end.topic, end.partition]
