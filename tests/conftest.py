@@ -8,8 +8,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+# Here, because whichever folder comes first imports them.
+pytest.register_assert_rewrite("support")
 
-from support.broker_process import BrokerProcess
+from support.broker_process import BrokerProcess  # noqa: E402
 
 # Runs are repeatable: a failure shows up again on the next run with the same code.
 settings.register_profile(

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-pytest.register_assert_rewrite("client_behaviour", "support.raw_client")
+pytest.register_assert_rewrite("client_behaviour")
 
 
 @pytest.fixture

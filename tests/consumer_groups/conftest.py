@@ -9,7 +9,7 @@ import pytest
 # The histories of members are read in the same way as those of classic groups.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "groups")]
 
-pytest.register_assert_rewrite("stage")
+pytest.register_assert_rewrite("stage", "members")
 
 from stage import Stage  # noqa: E402
 

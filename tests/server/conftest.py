@@ -9,7 +9,7 @@ import pytest
 from anabranch.observe.logs import LOGGER
 from support.broker_process import BrokerProcess
 
-pytest.register_assert_rewrite("victim", "fake_wire", "support.raw_client")
+pytest.register_assert_rewrite("victim", "fake_wire")
 
 from victim import REQUEST_MAX_BYTES, Victim  # noqa: E402 - after the registration
 
