@@ -245,7 +245,9 @@ def check_owners(members: Sequence[MemberProcess]) -> None:
             assert earlier.ended <= later.began, f"two owners: {earlier} and {later}"
     for member in members:
         own = list(member.spans())
-        used = [(p, e["at"]) for e in member.of("processed") for p in partitions_of(e)]
+        unaware = (member.frozen_at, member.unaware_until)
+        records = [e for e in member.of("processed") if not unaware[0] < e["at"] < unaware[1]]
+        used = [(p, e["at"]) for e in records for p in partitions_of(e)]
         used += [(p, e["at"]) for e in member.of("committed") for p in offsets_of(e)]
         for partition, at in used:
             assert any(s.partition == partition and s.began <= at <= s.ended for s in own), (

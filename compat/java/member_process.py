@@ -180,13 +180,20 @@ class MemberProcess:
                     offsets[partition] = max(offsets.get(partition, 0), offset)
         return offsets
 
+    @property
+    def unaware_until(self) -> float:
+        """When a member that was frozen has learned from its client what it lost meanwhile.
+
+        Until then it may process what it had fetched; nobody can keep it from that.
+        """
+        return min((event["at"] for event in self.of("lost", after=self.frozen_at)), default=NEVER)
+
     def left_behind(self) -> set[tuple[Partition, int]]:
-        """What it had processed and not committed when it was killed or frozen."""
-        fault = min(self.ended_at, self.frozen_at)
-        confirmed = self.confirmed(before=fault)
+        """What it had processed and not committed when it was killed, or frozen and unaware."""
+        confirmed = self.confirmed(before=min(self.ended_at, self.frozen_at))
         return {
             (partition, offset)
-            for partition, offset in self.processed(before=fault)
+            for partition, offset in self.processed(before=min(self.ended_at, self.unaware_until))
             if offset >= confirmed.get(partition, 0)
         }
 
