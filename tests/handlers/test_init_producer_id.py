@@ -1,5 +1,6 @@
 """InitProducerId: an id that nobody else has or had."""
 
+import sqlite3
 from collections.abc import Callable
 
 import pytest
@@ -52,3 +53,20 @@ def test_an_id_without_an_epoch(node: Node, producer_id: int, epoch: int) -> Non
     """Kafka wants both or neither."""
     request = InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
     assert node.call(request).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_no_room_for_ids(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that cannot be written down is an error that clients retry, and no id is lost."""
+
+    def refuse(count: int) -> int:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.broker.engine.store, "reserve_producer_ids", refuse)
+        answer = node.call(InitProducerIdRequest())
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            -1,
+            -1,
+        )
+    assert node.call(InitProducerIdRequest()).producer_id == 0

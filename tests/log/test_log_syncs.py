@@ -1,5 +1,6 @@
 """What a log makes the disk wait for, and when: nothing before its first flush."""
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from anabranch.log.checkpoints import (
     read_leader_epochs,
     read_topic_id,
 )
+from anabranch.model.errors import KafkaError
 
 Syncs = list[str]
 
@@ -113,6 +115,26 @@ def test_epochs_after_a_crash(tmp_path: Path, is_flushed: bool) -> None:
     log = open_log(crashed, leader_epoch=6, clean=False, recovery_point=recovery_point)
     answers = [log.offset_for_leader_epoch(epoch) for epoch in (3, 4, 5, 6)]
     assert answers == [(3, 1), (3, 1), (5, 3), (6, 3)]
+    log.close(NOW_MS)
+
+
+def test_no_room_for_the_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk keeps the recovery point where it is; when there is room, the flush succeeds."""
+    log = open_log(tmp_path / "t-0", leader_epoch=3)
+    append(log)
+
+    def refuse(folder: Path, entries: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("anabranch.log.flush.write_leader_epochs", refuse)
+        with pytest.raises(KafkaError, match="No space left"):
+            log.flush(NOW_MS)
+    assert (log.failed, log.recovery_point) == (None, 0)
+    append(log)
+    log.flush(NOW_MS)
+    assert log.recovery_point == 2
+    assert read_leader_epochs(tmp_path / "t-0") == [(3, 0)]
     log.close(NOW_MS)
 
 

@@ -15,6 +15,10 @@ from anabranch.log.checkpoints import sync_folder, write_leader_epochs
 from anabranch.log.leader_epochs import Entries
 
 
+class NoRoomForEpochsError(OSError):
+    """The records are on disk; the file of leader epochs beside them could not be written."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushJob:
     """The files that make everything below `upto_offset` durable once they are synced."""
@@ -34,7 +38,10 @@ class FlushJob:
     """Whether files were created, because their names must become durable too."""
 
     def run(self) -> None:
-        """Sync everything; OSError when the disk refuses. Safe off the event loop, call once."""
+        """Sync everything; OSError when the disk refuses. Safe off the event loop, call once.
+
+        NoRoomForEpochsError when only the last step failed, which can be tried again.
+        """
         try:
             for path in self.written_paths:
                 _sync_path(path, os.fsync)
@@ -43,11 +50,19 @@ class FlushJob:
             os.fdatasync(self.fd)
             with contextlib.suppress(FileNotFoundError):  # the topic was deleted meanwhile
                 if self.leader_epochs is not None:
-                    write_leader_epochs(self.folder, self.leader_epochs)
+                    self._write_epochs(self.leader_epochs)
                 if self.has_new_names:
                     sync_folder(self.folder)
         finally:
             os.close(self.fd)
+
+    def _write_epochs(self, entries: Entries) -> None:
+        try:
+            write_leader_epochs(self.folder, entries)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise NoRoomForEpochsError(*error.args) from error
 
 
 def _sync_path(path: Path, sync: Callable[[int], None]) -> None:

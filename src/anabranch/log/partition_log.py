@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from anabranch.log import append_checks, lookups
 from anabranch.log.append_checks import PRODUCER_CODEC, check_header
 from anabranch.log.checkpoints import write_leader_epochs
-from anabranch.log.flush import FlushJob
+from anabranch.log.flush import FlushJob, NoRoomForEpochsError
 from anabranch.log.log_config import LogConfig
 from anabranch.log.lookups import TimestampOffset
 from anabranch.log.producer_state import (
@@ -488,8 +488,13 @@ class PartitionLog:
         """Take note of how `job.run()` ended.
 
         After a failed sync nobody knows what the disk holds, and a second sync would falsely
-        succeed, so the log takes no more until it is recovered.
+        succeed, so the log takes no more until it is recovered. A file beside the records that
+        could not be written, the disk being full, is another matter: the recovery point stays
+        where it is, and the next flush writes it.
         """
+        if isinstance(error, NoRoomForEpochsError):
+            self._folder_is_unsynced |= job.has_new_names
+            return
         if error is not None:
             self.failed = f"syncing to disk failed ({error})"
             return
