@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from go_group import SESSION_MS, Group, Target, flowing
-from go_member import GoMember, wait_for
+from go_member import GoMember
+
+from member_history import wait_for
 
 Check = Callable[[Target], None]
 

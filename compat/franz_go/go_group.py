@@ -7,7 +7,6 @@ import itertools
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,12 +17,12 @@ from typing import Any
 from confluent_kafka import (
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
-    KafkaError,
-    Message,
-    Producer,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
-from go_member import GoMember, Partition, wait_for
+from go_member import GoMember
+
+from member_history import Partition, wait_for
+from traffic import Traffic
 
 PARTITIONS = 20
 # The broker under test is started with it; three heartbeats fit in, also on a busy machine.
@@ -42,51 +41,6 @@ class Target:
     work_dir: Path
 
 
-class Traffic:
-    """Records that keep coming, one after the other in each partition, until `stop`."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        settings = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True}
-        self._producer = Producer({**settings, "linger.ms": 1, "log_level": 0})
-        self._partitions: list[Partition] = []
-        self._problems: list[str] = []
-        # When each record of a partition was there to be fetched.
-        self.acknowledged: dict[Partition, list[float]] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def add(self, topic: str, partitions: int) -> None:
-        self.acknowledged |= {(topic, number): [] for number in range(partitions)}
-        self._partitions = [*self._partitions, *((topic, n) for n in range(partitions))]
-
-    def _run(self) -> None:
-        while not self._stopping.wait(_TRAFFIC_PERIOD_SECONDS):
-            for topic, number in self._partitions:
-                self._producer.produce(
-                    topic, b"record", partition=number, on_delivery=self._delivered
-                )
-            self._producer.poll(0.01)
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._problems.append(str(error))
-        else:
-            partition = (message.topic() or "", message.partition() or 0)
-            self.acknowledged[partition].append(time.monotonic())
-
-    def end(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def stop(self) -> dict[Partition, int]:
-        """Every record has been acknowledged; returns how many there are in each partition."""
-        self.end()
-        left = self._producer.flush(60)
-        assert not left and not self._problems, f"{left} records left, {self._problems[:3]}"
-        return {partition: len(times) for partition, times in self.acknowledged.items()}
-
-
 class Group:
     """One group, its topics, its members dead and alive, and the traffic for them."""
 
@@ -100,7 +54,7 @@ class Group:
         self.protocol = protocol
         self._balancer = balancer
         self._admin = AdminClient({"bootstrap.servers": target.bootstrap_servers, "log_level": 0})
-        self.traffic = Traffic(target.bootstrap_servers)
+        self.traffic = Traffic(target.bootstrap_servers, _TRAFFIC_PERIOD_SECONDS)
 
     def __enter__(self) -> Group:
         return self

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from member_group import SESSION_MS, Group
-from member_process import MemberProcess, offsets_of, partitions_of, wait_for
+from member_process import MemberProcess
 from member_traffic import Flow
 from tool_checks import Target
+
+from member_history import offsets_of, partitions_of, wait_for
 
 Check = Callable[[Target], None]
 PROTOCOL = "consumer"

@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from consumer_member_checks import LARGE_CONSUMER_CHECKS, SMALL_CONSUMER_CHECKS
 from group_watcher import watcher_of
 from member_group import ASSIGNORS, SESSION_MS, Group
-from member_process import MemberProcess, member_command, offsets_of, wait_for
+from member_process import MemberProcess, member_command
 from tool_checks import Target
 
+from member_history import offsets_of, wait_for
 from report import Row, rows_of
 
 Check = Callable[[Target], None]

@@ -19,19 +19,14 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 from group_watcher import watcher_of
-from member_process import (
-    MemberProcess,
-    Partition,
-    Span,
-    member_command,
-    offsets_of,
-    partitions_of,
-    wait_for,
-)
-from member_traffic import Traffic
+from member_process import MemberProcess, member_command
 from tool_checks import Target
 
+from member_history import Partition, Span, offsets_of, partitions_of, wait_for
+from traffic import Traffic
+
 PARTITIONS = 12
+_TRAFFIC_PERIOD_SECONDS = 0.1
 ASSIGNORS = {
     name: f"org.apache.kafka.clients.consumer.{name_of_class}"
     for name, name_of_class in (
@@ -65,7 +60,7 @@ class Group:
         client = {"bootstrap.servers": target.bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(client)
         self._observer = Consumer({**client, "group.id": self.name})
-        self.traffic = Traffic(target.bootstrap_servers)
+        self.traffic = Traffic(target.bootstrap_servers, _TRAFFIC_PERIOD_SECONDS)
 
     def __enter__(self) -> Group:
         return self
