@@ -145,7 +145,11 @@ class Step:
         self.result = result
         self.answer = result.response
         self.records = [record_in_words(r) for r in result.records if r.is_durable]
-        self.causes = [r.cause for r in result.records if isinstance(r, cr.GroupEpochWritten)]
+        self.causes = [
+            r.cause.value if r.cause else ""
+            for r in result.records
+            if isinstance(r, cr.GroupEpochWritten)
+        ]
         self.timers = {
             timer_name(change.key): (
                 None if change.deadline_ms is None else change.deadline_ms - story.now_ms

@@ -17,7 +17,7 @@ def test_a_topic_that_grows_gives_its_subscribers_more():
         timers={"target": None},
         group="Reconciling 3/3 a@2[t0]",
     )
-    assert step.causes == ["topics changed"]
+    assert step.causes == ["topics"]
     story.beat("a", 2).says("a@3 every 50 [t0 t1]", "current a 2->3 t0@2 t1@3")
 
 

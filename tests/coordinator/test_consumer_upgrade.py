@@ -366,7 +366,7 @@ def test_a_static_member_that_brings_nothing_new_still_ends_a_rebalance():
     step = story.join("x", instance_id="i-c")
 
     assert step.records[4:5] == ["epoch 2"]
-    assert step.causes == ["the classic group was rebalancing"]
+    assert step.causes == ["other"]
     assert "targets 1 never" in step.records
     assert step.group.startswith("Reconciling 2/2 a-1@1[t0 t1] b-2@1[] x@2?[")
 

@@ -6,7 +6,6 @@ import pytest
 from consumer_group_calls import PARTITIONS, ConsumerNode, Member, settle
 from group_calls import DELAY_MS, GROUP, SESSION_MS
 
-from anabranch.broker.group_metrics import CAUSES, cause_of
 from anabranch.coordinator.group.consumer_describe import movements
 from anabranch.observe.metrics import BUILD_INFO, METRICS, Histogram
 from anabranch.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -197,35 +196,6 @@ def test_groups_that_only_hold_offsets(consumer_node: ConsumerNode) -> None:
     """They are Empty classic groups, as in a list."""
     consumer_node.commit(1, 0, group_id="x")
     assert counts(consumer_node) == {("groups", "classic", "Empty"): 1}
-
-
-# Words --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "cause"),
-    [
-        ("member m joined", "join"),
-        ("member m left", "leave"),
-        ("member left", "leave"),
-        ("member the session of member expired left", "leave"),
-        ("member m changed", "subscription"),
-        ("the session of member m joined expired", "session-expired"),
-        ("member m took too long to give up partitions", "rebalance-timeout"),
-        ("member m did not rejoin in time", "rebalance-timeout"),
-        ("topics changed", "topics"),
-        ("regular expressions match other topics", "regex"),
-        ("regular expressions match other topics; topics changed", "regex"),
-        ("the members now prefer the assignor range", "assignor"),
-        ("member m joined; the members now prefer the assignor range", "join"),
-        ("the moon is full", "other"),
-        ("", "other"),
-    ],
-)
-def test_causes_in_words(text: str, cause: str) -> None:
-    """What the coordinator says in a sentence has one of few labels, whatever members are named."""
-    assert cause_of(text) == cause
-    assert cause in CAUSES
 
 
 def test_labels_are_bounded(consumer_node: ConsumerNode) -> None:

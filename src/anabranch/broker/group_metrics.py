@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from anabranch.coordinator.group import commands as c
+from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicState
 from anabranch.coordinator.group.consumer_commands import ConsumerHeartbeat
 from anabranch.coordinator.group.consumer_records import CurrentWritten, GroupEpochWritten
@@ -25,27 +26,6 @@ from anabranch.observe import metrics as m
 CLASSIC = "classic"
 CONSUMER = "consumer"
 PROTOCOLS = (CLASSIC, CONSUMER)
-
-JOIN = "join"
-LEAVE = "leave"
-SESSION_EXPIRED = "session-expired"
-REBALANCE_TIMEOUT = "rebalance-timeout"
-SUBSCRIPTION = "subscription"
-TOPICS = "topics"
-REGEX = "regex"
-ASSIGNOR = "assignor"
-OTHER = "other"
-CAUSES = (
-    JOIN,
-    LEAVE,
-    SESSION_EXPIRED,
-    REBALANCE_TIMEOUT,
-    SUBSCRIPTION,
-    TOPICS,
-    REGEX,
-    ASSIGNOR,
-    OTHER,
-)
 
 FENCINGS = (
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -62,24 +42,11 @@ _STATES = {
         state.value for state in ConsumerGroupState if state is not ConsumerGroupState.DEAD
     ),
 }
-# How the coordinator words the causes of a group epoch: what a sentence begins and ends with.
-_WORDINGS = (
-    ("member ", " joined", JOIN),
-    ("member ", " left", LEAVE),
-    ("member ", " changed", SUBSCRIPTION),
-    ("member ", " took too long to give up partitions", REBALANCE_TIMEOUT),
-    ("member ", " did not rejoin in time", REBALANCE_TIMEOUT),
-    ("member ", " did not ask for its assignment in time", REBALANCE_TIMEOUT),
-    ("the session of member ", " expired", SESSION_EXPIRED),
-    ("topics changed", "", TOPICS),
-    ("regular expressions ", "", REGEX),
-    ("the members now prefer the assignor ", "", ASSIGNOR),
-)
 _AT_REST = (ClassicState.STABLE, ClassicState.EMPTY)
 _TIMER_CAUSES = {
-    "session": SESSION_EXPIRED,
-    "join": REBALANCE_TIMEOUT,
-    "sync": REBALANCE_TIMEOUT,
+    "session": Cause.SESSION_EXPIRED,
+    "join": Cause.REBALANCE_TIMEOUT,
+    "sync": Cause.REBALANCE_TIMEOUT,
 }
 
 
@@ -120,7 +87,7 @@ class GroupMetrics:
                 self._member_written(shard, record, had)
             elif kind is GroupEpochWritten:
                 if record.cause:
-                    self._began(record.group_id, CONSUMER, cause_of(record.cause))
+                    self._began(record.group_id, CONSUMER, record.cause)
             elif kind is ClassicGroupChanged:
                 self._classic_changed(shard, record.group, command)
 
@@ -131,8 +98,8 @@ class GroupMetrics:
         for group_id in self._began_ms.keys() & map(_group_of, records):
             self._settled_or_not(group_id, shard.groups.get(group_id))
 
-    def _began(self, group_id: str, protocol: str, cause: str) -> None:
-        self.rebalances[protocol, cause] += 1
+    def _began(self, group_id: str, protocol: str, cause: Cause) -> None:
+        self.rebalances[protocol, cause.value] += 1
         self._began_ms.setdefault(group_id, self._steady_ms())
 
     def _settled_or_not(self, group_id: str, group: ClassicGroup | ConsumerGroup | None) -> None:
@@ -209,11 +176,11 @@ class GroupMetrics:
 
 
 _CAUSES_OF = [
-    (protocol, cause)
+    (protocol, cause.value)
     for protocol in PROTOCOLS
-    for cause in CAUSES
+    for cause in Cause
     # Classic groups leave topics and assignors to their members.
-    if protocol == CONSUMER or cause not in (TOPICS, REGEX, ASSIGNOR)
+    if protocol == CONSUMER or cause not in (Cause.TOPICS, Cause.REGEX, Cause.ASSIGNOR)
 ]
 _FENCINGS_OF = [
     (protocol, error)
@@ -222,15 +189,6 @@ _FENCINGS_OF = [
     if protocol == CONSUMER
     or error not in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNRELEASED_INSTANCE_ID)
 ]
-
-
-def cause_of(text: str) -> str:
-    """The label for what the coordinator says of a group epoch; of several causes the first."""
-    for part in (text, text.partition("; ")[0]):
-        for begins, ends, cause in _WORDINGS:
-            if part.startswith(begins) and part.endswith(ends):
-                return cause
-    return OTHER
 
 
 def _group_of(record: Any) -> str:
@@ -251,14 +209,14 @@ def _is_rebalance(before: ClassicGroup | ConsumerGroup | None, group: ClassicGro
     return is_completing and before.generation_id != group.generation_id
 
 
-def _classic_cause(before: ClassicGroup | ConsumerGroup | None, command: Any) -> str:
+def _classic_cause(before: ClassicGroup | ConsumerGroup | None, command: Any) -> Cause:
     match command:
         case c.JoinGroup():
             is_known = before is not None and command.member_id in before.members
-            return SUBSCRIPTION if is_known else JOIN
+            return Cause.SUBSCRIPTION if is_known else Cause.JOIN
         case c.LeaveGroup():
-            return LEAVE
+            return Cause.LEAVE
         case c.TimerFired():
-            return _TIMER_CAUSES.get(command.key[0], OTHER)  # type: ignore[index]
+            return _TIMER_CAUSES.get(command.key[0], Cause.OTHER)  # type: ignore[index]
         case _:
-            return OTHER
+            return Cause.OTHER

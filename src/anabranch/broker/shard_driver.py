@@ -295,6 +295,10 @@ class ShardDriver:
         self._resolving.discard(task.group_id)
         if work.cancelled() or self.refusal is not None:
             return
+        failure = work.exception()
+        if failure is not None:
+            logs.error("coordinator.regex.failed", group=task.group_id, reason=repr(failure))
+            return
         command = RegexesResolved(
             group_id=task.group_id, topics=work.result(), version=task.image.version
         )

@@ -9,6 +9,7 @@ How it gives up partitions: an eager client owns nothing when it joins; a cooper
 its subscription what it owns, gets what it may keep, and joins again without the rest.
 """
 
+from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.classic_state import CONSUMER_PROTOCOL_TYPE, Protocol
 from anabranch.coordinator.group.commands import (
     Heartbeat,
@@ -360,8 +361,7 @@ def leave_consumer_group(
             )
         )
     if leaving:
-        who = f"member {next(iter(leaving))}" if len(leaving) == 1 else f"{len(leaving)} members"
-        forget(draft, list(leaving.values()), f"{who} left")
+        forget(draft, list(leaving.values()), Cause.LEAVE)
     return downgrade_if_alone(draft, settings, LeaveAnswer(members=tuple(left)))
 
 
@@ -382,15 +382,15 @@ def _leaving_member(draft: ConsumerDraft, asked: LeavingMember) -> ConsumerMembe
 
 def join_time_is_up_in_consumer_group(draft: ConsumerDraft, member_id: str) -> None:
     """A member was told to rejoin and did not."""
-    _is_over(draft, member_id, "did not rejoin in time")
+    _is_over(draft, member_id)
 
 
 def sync_time_is_up_in_consumer_group(draft: ConsumerDraft, member_id: str) -> None:
     """A member joined and never asked for its assignment."""
-    _is_over(draft, member_id, "did not ask for its assignment in time")
+    _is_over(draft, member_id)
 
 
-def _is_over(draft: ConsumerDraft, member_id: str, why: str) -> None:
+def _is_over(draft: ConsumerDraft, member_id: str) -> None:
     member = draft.member(member_id)
     if member is not None and member.classic is not None:
-        forget(draft, [member], f"member {member_id} {why}")
+        forget(draft, [member], Cause.REBALANCE_TIMEOUT)

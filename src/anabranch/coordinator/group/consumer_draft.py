@@ -13,6 +13,7 @@ from anabranch.coordinator.group.assignors.crews import MemberSpec
 from anabranch.coordinator.group.assignors.index import Target
 from anabranch.coordinator.group.assignors.registry import AssignorRegistry
 from anabranch.coordinator.group.cadence import heartbeat_interval_ms, session_timeout_ms
+from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_records import (
     CurrentWritten,
     GroupEpochWritten,
@@ -217,7 +218,7 @@ class ConsumerDraft:
             TargetEpochWritten(group_id=self.group_id, epoch=epoch, timestamp_ms=timestamp_ms)
         )
 
-    def write_epoch(self, epoch: int, metadata_hash: int, cause: str) -> None:
+    def write_epoch(self, epoch: int, metadata_hash: int, cause: Cause) -> None:
         self.group_epoch = epoch
         self.records.append(
             GroupEpochWritten(

@@ -18,6 +18,7 @@ answer was lost must not be locked out until its session ends.
 
 from collections.abc import Iterator
 
+from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_commands import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
@@ -317,25 +318,28 @@ def _described(member: ConsumerMember, command: ConsumerHeartbeat) -> ConsumerMe
 # 4. Why there has to be a new assignment ----------------------------------------------------------
 
 
-def _causes(draft: ConsumerDraft, before: ConsumerMember, member: ConsumerMember) -> Iterator[str]:
-    """What of this heartbeat an assignment depends on, in words.
+def _causes(
+    draft: ConsumerDraft, before: ConsumerMember, member: ConsumerMember
+) -> Iterator[Cause]:
+    """What of this heartbeat an assignment depends on.
 
     A regular expression that nobody has resolved yet matches nothing so far; what it matches will
     be the cause. A change of the rack is none: it counts with the next assignment.
     """
-    verb = "joined" if before.member_epoch in (JOINING_EPOCH, STATIC_LEAVING_EPOCH) else "changed"
+    is_joining = before.member_epoch in (JOINING_EPOCH, STATIC_LEAVING_EPOCH)
+    cause = Cause.JOIN if is_joining else Cause.SUBSCRIPTION
     if member.subscribed_topic_names != before.subscribed_topic_names:
-        yield f"member {member.member_id} {verb}"
+        yield cause
     regex, regex_before = member.subscribed_topic_regex or "", before.subscribed_topic_regex or ""
     if regex != regex_before and (not regex or is_resolved(draft, regex)):
-        yield f"member {member.member_id} {verb}"
+        yield cause
     assignors = draft.environment.assignors
     preferred, preferred_before = (
         assignors.preferred(draft.votes()),
         assignors.preferred(draft.group.votes),
     )
     if draft.group.members and preferred is not preferred_before:
-        yield f"the members now prefer the assignor {preferred.name}"
+        yield Cause.ASSIGNOR
 
 
 # 6. Reconciliation --------------------------------------------------------------------------------

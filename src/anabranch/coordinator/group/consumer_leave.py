@@ -7,6 +7,7 @@ Rules
   ends; it comes back under the same instance id.
 """
 
+from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_commands import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
@@ -27,7 +28,7 @@ from anabranch.model.errors import ErrorCode, KafkaError
 def leave(draft: ConsumerDraft, command: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
     """The member goes for good."""
     member = _leaving(draft, command)
-    forget(draft, [member], f"member {member.member_id} left")
+    forget(draft, [member], Cause.LEAVE)
     return ConsumerHeartbeatAnswer(member_id=member.member_id, member_epoch=LEAVING_EPOCH)
 
 
@@ -72,7 +73,7 @@ def _leaving(draft: ConsumerDraft, command: ConsumerHeartbeat) -> ConsumerMember
     return member
 
 
-def forget(draft: ConsumerDraft, members: list[ConsumerMember], cause: str) -> None:
+def forget(draft: ConsumerDraft, members: list[ConsumerMember], cause: Cause) -> None:
     """Members are gone: what they had is free, and the others are to share it."""
     for member in members:
         draft.remove(member)
@@ -85,11 +86,11 @@ def session_is_over(draft: ConsumerDraft, member_id: str) -> None:
     """A member was not heard from."""
     member = draft.member(member_id)
     if member is not None:
-        forget(draft, [member], f"the session of member {member_id} expired")
+        forget(draft, [member], Cause.SESSION_EXPIRED)
 
 
 def rebalance_time_is_up(draft: ConsumerDraft, member_id: str) -> None:
     """A member did not give up in time what it was told to."""
     member = draft.member(member_id)
     if member is not None and member.state is MemberState.UNREVOKED_PARTITIONS:
-        forget(draft, [member], f"member {member_id} took too long to give up partitions")
+        forget(draft, [member], Cause.REBALANCE_TIMEOUT)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from anabranch.coordinator.group.assignors.index import Target
+from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_state import ConsumerMember, ResolvedRegex
 from anabranch.model.cluster_image import ClusterImage
 
@@ -19,8 +20,8 @@ class GroupEpochWritten:
     group_id: str
     epoch: int | None
     metadata_hash: int = 0
-    # Why the epoch grew, for metrics and logs; the journal has no place for it.
-    cause: str = field(default="", compare=False)
+    # Why the epoch grew, for metrics; the journal has no place for it.
+    cause: Cause | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ Rules
 - An expression that its last subscriber dropped is forgotten.
 """
 
+from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_commands import RegexesResolved, ResolveRegexes
 from anabranch.coordinator.group.consumer_draft import ConsumerDraft, refresh_timer
 from anabranch.coordinator.group.consumer_state import ConsumerMember, ResolvedRegex
@@ -69,7 +70,7 @@ def regexes_resolved(draft: ConsumerDraft, command: RegexesResolved) -> None:
             is_outdated = command.version < known.version <= image.version
             if is_outdated or known.topics == topics:
                 continue
-        causes.append("regular expressions match other topics")
+        causes.append(Cause.REGEX)
         draft.write_regex(
             regex,
             ResolvedRegex(topics=topics, version=command.version, timestamp_ms=draft.now_ms),
@@ -89,9 +90,9 @@ def topics_may_have_changed(draft: ConsumerDraft) -> None:
     ask_to_resolve(draft)
 
 
-def _topic_causes(draft: ConsumerDraft) -> list[str]:
-    """Whether a topic of the group has changed since the last group epoch, in words."""
+def _topic_causes(draft: ConsumerDraft) -> list[Cause]:
+    """Whether a topic of the group has changed since the last group epoch."""
     if not draft.member_count:
         return []
     is_changed = wanted_hash(draft) != draft.group.metadata_hash
-    return ["topics changed"] if is_changed else []
+    return [Cause.TOPICS] if is_changed else []

@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Iterable
 
 from anabranch.coordinator.group.assignors.api import AssignorError, compute_targets
+from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_draft import ConsumerDraft, target_timer
 from anabranch.model.cluster_image import ClusterImage
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -25,14 +26,15 @@ RETRY_MS = 1_000
 
 
 def settle_target(
-    draft: ConsumerDraft, causes: Iterable[str], *, must_succeed: bool = False
+    draft: ConsumerDraft, causes: Iterable[Cause], *, must_succeed: bool = False
 ) -> None:
     """Bump the group epoch if there is a cause, then bring the target up to it if it is time.
 
+    Of several causes the first one is told.
     With `must_succeed` an assignor that fails is an error of the one who asked.
     """
-    cause = "; ".join(dict.fromkeys(causes))
-    if cause:
+    cause = next(iter(causes), None)
+    if cause is not None:
         draft.write_epoch(draft.group_epoch + 1, wanted_hash(draft), cause)
     bring_up_target(draft, must_succeed=must_succeed)
 

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anabranch.coordinator.group.assignors.index import Target
+from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.classic_state import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroup,
@@ -298,7 +299,8 @@ def _upgraded(
     hash_now = metadata_hash(upgraded.index.subscribed_topics, image)
     group_epoch = epoch + 1 if is_assigning else epoch
     upgraded.replay_epoch(group_epoch, hash_now)
-    cause = "the classic group was rebalancing" if is_assigning else ""
+    # A group that was rebalancing goes on with it.
+    cause = Cause.OTHER if is_assigning else None
     records.append(
         GroupEpochWritten(group_id=group_id, epoch=group_epoch, metadata_hash=hash_now, cause=cause)
     )
