@@ -230,6 +230,26 @@ def test_a_regular_expression(consumer_node: ConsumerNode, loop: FakeLoop) -> No
     assert matched.topics == {"t", "t2"}
 
 
+def test_a_match_that_fails(
+    consumer_node: ConsumerNode, loop: FakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said in the log, hurts nobody, and is made up for when the next topic appears."""
+
+    def fail(regexes: object, names: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("anabranch.broker.shard_driver.match_topics", fail)
+        answer = consumer_node.enter("m", subscribed_topic_names=[], subscribed_topic_regex="t.*")
+        assert loop.finish_jobs() == 1
+    assert consumer_node.consumer_group.regexes == {}
+    consumer_node.create_topic("t2", 1)
+    consumer_node.pass_ms(1)
+    assert loop.finish_jobs() == 1
+    told = consumer_node.beat("m", answer.member_epoch)
+    assert len(partitions(told)) == PARTITIONS + 1
+
+
 # Refusals -----------------------------------------------------------------------------------------
 
 JOINING: dict[str, Any] = {"member_epoch": 0, "rebalance_timeout_ms": 1000, "topic_partitions": []}
