@@ -1,4 +1,11 @@
-"""A partition as the broker sees it: its log, and the fetches that wait for more of it."""
+"""A partition as the broker sees it: its log, and the fetches that wait for more of it.
+
+A branch of a branch topic is a partition too. It has no log of its own: its log is that of the
+source's partition, so that offsets, epochs and times are the source's, and `branch` says which
+part of it readers get.
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +18,15 @@ if TYPE_CHECKING:
 class Partition:
     """One partition that this broker leads."""
 
-    __slots__ = ("appended_bytes", "index", "log", "parked_fetches", "syncs_acks_all")
+    __slots__ = (
+        "appended_bytes",
+        "branch",
+        "branch_tails",
+        "index",
+        "log",
+        "parked_fetches",
+        "syncs_acks_all",
+    )
 
     def __init__(self, index: int, log: PartitionLog, syncs_acks_all: bool) -> None:
         self.index = index
@@ -22,3 +37,31 @@ class Partition:
         self.parked_fetches: dict[ParkedFetch, None] = {}
         # Bytes appended since the parked fetches were last told.
         self.appended_bytes = 0
+        # What part of the log this is, in a branch topic.
+        self.branch: PartitionBranch | None = None
+        # One for each branch topic over this partition.
+        self.branch_tails: list[BranchTail] = []
+
+
+class BranchTail:
+    """All branches that one branch topic has of a source's partition."""
+
+    __slots__ = ("branches", "ranges", "seen_offset", "source")
+
+    def __init__(self, source: Partition, ranges: int) -> None:
+        self.source = source
+        self.ranges = ranges
+        # By range, once all of them are made.
+        self.branches: list[Partition] = []
+        # What was appended below it was told to the fetches parked on the branches.
+        self.seen_offset = 0
+
+
+class PartitionBranch:
+    """Which range of its source's partition a branch is."""
+
+    __slots__ = ("range_index", "tail")
+
+    def __init__(self, tail: BranchTail, range_index: int) -> None:
+        self.tail = tail
+        self.range_index = range_index

@@ -86,6 +86,8 @@ class EmbeddedEngine:
         found = self._scan({topic.topic_id: topic for topic in topics})
         made: list[PartitionLog] = []
         for topic in topics:
+            if not topic.has_logs:
+                continue
             config = config_of(topic)
             for partition in range(topic.partitions):
                 # Checkpoints speak only of a folder that is there: a new one starts at 0.

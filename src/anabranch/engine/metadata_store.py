@@ -32,6 +32,10 @@ CREATE TABLE IF NOT EXISTS group_configs (
 """
 
 
+# A topic with this setting shows branches of the topic that it names and has no log of its own.
+BRANCH_SOURCE_CONFIG = "branch.source.topic"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
     """A topic as it is kept."""
@@ -40,6 +44,10 @@ class StoredTopic:
     topic_id: bytes
     partitions: int
     configs: Mapping[str, str]
+
+    @property
+    def has_logs(self) -> bool:
+        return BRANCH_SOURCE_CONFIG not in self.configs
 
 
 class MetadataStore:

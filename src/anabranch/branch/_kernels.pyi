@@ -1,0 +1,46 @@
+"""Compiled loops over records; see `_kernels.c`. All of them run without the interpreter's lock."""
+
+from collections.abc import Sequence
+
+from typing_extensions import Buffer
+
+def xxh64(data: Buffer, /) -> int:
+    """XXH64 with seed 0."""
+
+def compressed_batches(batches: Buffer, /) -> list[tuple[int, int, int]]:
+    """(position, size, codec) of the payload of each compressed batch with records, in order.
+
+    `batches` holds whole batches of format v2; ValueError when it does not.
+    """
+
+def split(
+    batches: Buffer,
+    payloads: Sequence[bytes | None],
+    branches: int,
+    is_null_key_ordered: bool,
+    ordering_header: bytes | None,
+    /,
+) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    """Sort the records of `batches` into `branches` equal ranges of slots.
+
+    `payloads` has the plain records of each batch that `compressed_batches` names, or None for one
+    that cannot be decompressed. With 0 branches only the last two results are made.
+
+    Returns (output, starts, ends, next_offsets, index), all but the first little-endian arrays:
+    branch b has output[starts[b]:starts[b + 1]] (uint64), whole batches in the order of the log;
+    the part of it that comes from batch k of K ends at starts[b] + ends[b * K + k] (uint32);
+    next_offsets[k] follows batch k (int64); `index` is a run of slot index blocks.
+    """
+
+def progress(
+    index: Buffer, watermarks: bytes, floors: bytes, end_offset: int, /
+) -> tuple[bytes, bytes, bytes]:
+    """Count records by branch over a run of slot index blocks.
+
+    `watermarks` is an int64 array, one for each of W equal ranges: a record at or above the
+    watermark of its range is open, one below it is done. `floors` is an int64 array, one for each
+    of F equal ranges by which is counted. Records at or above `end_offset` do not count.
+
+    Returns three arrays with one number for each of the F: open records (uint64), the offset of
+    the first open record or -1 (int64), and done records at or above the range's floor (uint64).
+    """
