@@ -159,10 +159,13 @@ class Broker:
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic: gone from the metadata now, its files soon, off the loop."""
-        self.cleaner_offsets.forget([partition.log for partition in topic.partitions])
+        if topic.source is None:
+            self.cleaner_offsets.forget([partition.log for partition in topic.partitions])
         self.topics.delete(topic)
         self.purgatory.finish_all(topic.partitions)
         self.groups.topic_deleted(topic.name)
+        if topic.source is not None:
+            return  # the logs are those of the source, which stays
         for partition in topic.partitions:
             try:
                 self.background.submit(remove_folder, partition.log.delete())

@@ -1,24 +1,40 @@
 """The topics of the broker, by name and by id.
 
 Every change is written to the metadata store first and becomes visible here when it is durable.
+
+A branch topic shows the branches of another topic, its source: its partitions read the source's
+logs (see `anabranch.branch.layout`). It follows its source's growth and cannot outlive it.
 """
 
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from anabranch.broker.partition import Partition
+from anabranch.branch.layout import BranchLayout
+from anabranch.broker.partition import BranchTail, Partition, PartitionBranch
 from anabranch.engine.embedded import EmbeddedEngine
-from anabranch.engine.metadata_store import STORE_ERRORS, StoredTopic
+from anabranch.engine.metadata_store import BRANCH_SOURCE_CONFIG, STORE_ERRORS, StoredTopic
 from anabranch.log.log_config import LogConfig
 from anabranch.model.cluster_image import ClusterImage, TopicImage
 from anabranch.model.errors import ErrorCode, KafkaError
-from anabranch.model.topics import RESERVED_IDS, check_topic_name, colliding_name
+from anabranch.model.topics import (
+    RESERVED_IDS,
+    check_topic_name,
+    colliding_name,
+    format_topic_id,
+    parse_topic_id,
+)
+from anabranch.observe import logs
 
 # What Kafka calls internal; any other topic with two underscores is a user's own.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+# What a branch topic keeps of its source besides the name: names can be given again.
+BRANCH_SOURCE_ID_CONFIG: Final = "branch.source.topic.id"
+BRANCH_SOURCE_PARTITIONS_CONFIG: Final = "branch.source.partitions"
+BRANCH_RANGES_CONFIG: Final = "branch.ranges"
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +47,11 @@ class Topic:
     partitions: list[Partition] = field(default_factory=list)
     # What coordinators know of it; another object whenever that changes.
     image: TopicImage = field(default_factory=lambda: TopicImage("", b"", 0))
+    # Of a branch topic: whose branches it shows, and how.
+    source: "Topic | None" = None
+    layout: BranchLayout | None = None
+    # Of any other: the branch topics over it.
+    branch_topics: "list[Topic]" = field(default_factory=list)
 
     @property
     def is_internal(self) -> bool:
@@ -110,11 +131,29 @@ class Topics:
         stored = self._engine.open_logs(
             lambda topic: self._log_settings_of(topic.configs).config, now_ms
         )
-        for kept in stored:
+        for kept in sorted(stored, key=lambda kept: not kept.has_logs):
             topic = Topic(kept.name, kept.topic_id, dict(kept.configs))
-            self._add_partitions(topic, kept.partitions)
+            if kept.has_logs:
+                self._add_partitions(topic, kept.partitions)
+            elif not self._join_source(topic, kept):
+                continue
             self._put(topic)
             self._changed(topic)
+
+    def _join_source(self, topic: Topic, kept: StoredTopic) -> bool:
+        """Find the source of a branch topic that was kept, and make its branches."""
+        source = self._by_id.get(parse_topic_id(kept.configs[BRANCH_SOURCE_ID_CONFIG]))
+        if source is None:
+            logs.error(
+                "topic.source.missing", topic=topic.name, source=kept.configs[BRANCH_SOURCE_CONFIG]
+            )
+            return False
+        layout = BranchLayout(
+            int(kept.configs[BRANCH_SOURCE_PARTITIONS_CONFIG]),
+            int(kept.configs[BRANCH_RANGES_CONFIG]),
+        )
+        self._set_source(topic, source, layout)
+        return True
 
     def _put(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
@@ -125,6 +164,30 @@ class Topics:
         for index in range(len(topic.partitions), count):
             log = self._engine.logs[topic.name, index]
             topic.partitions.append(Partition(index, log, syncs_acks_all))
+
+    def _set_source(self, topic: Topic, source: Topic, layout: BranchLayout) -> None:
+        topic.source, topic.layout = source, layout
+        self._add_branches(topic)
+        source.branch_topics.append(topic)
+
+    @staticmethod
+    def _add_branches(topic: Topic) -> None:
+        """Make the branches of all partitions of the source that have none yet."""
+        source, layout = topic.source, topic.layout
+        assert source is not None and layout is not None
+        tails: dict[int, BranchTail] = {}
+        for index in range(len(topic.partitions), layout.count(len(source.partitions))):
+            branch = layout.branch_at(index)
+            partition = source.partitions[branch.partition]
+            if branch.partition not in tails:
+                tail = BranchTail(partition, layout.ranges)
+                tails[branch.partition] = tail
+                partition.branch_tails.append(tail)
+            part = Partition(index, partition.log, partition.syncs_acks_all)
+            part.branch = PartitionBranch(tails[branch.partition], branch.range_index)
+            # Ranges of one partition come in order, whatever comes between them.
+            tails[branch.partition].branches.append(part)
+            topic.partitions.append(part)
 
     # Changes ----------------------------------------------------------------------------------
 
@@ -144,9 +207,7 @@ class Topics:
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str], now_ms: int) -> Topic:
         """Create a topic whose name and settings were checked."""
-        topic_id = uuid.uuid4().bytes
-        while topic_id in RESERVED_IDS or topic_id in self._by_id:
-            topic_id = uuid.uuid4().bytes
+        topic_id = self._new_id()
         stored = StoredTopic(name, topic_id, partitions, dict(configs))
         config = self._log_settings_of(configs).config
         with storage_errors(f"Topic '{name}' could not be created"):
@@ -163,8 +224,35 @@ class Topics:
         self._changed(topic)
         return topic
 
+    def create_branch_topic(
+        self, name: str, source: Topic, ranges: int, configs: Mapping[str, str]
+    ) -> Topic:
+        """Create a topic that shows `ranges` branches of each partition of `source`."""
+        layout = BranchLayout(len(source.partitions), ranges)
+        kept = {
+            **configs,
+            BRANCH_SOURCE_CONFIG: source.name,
+            BRANCH_SOURCE_ID_CONFIG: format_topic_id(source.topic_id),
+            BRANCH_SOURCE_PARTITIONS_CONFIG: str(layout.partitions),
+            BRANCH_RANGES_CONFIG: str(ranges),
+        }
+        topic = Topic(name, self._new_id(), kept)
+        stored = StoredTopic(name, topic.topic_id, layout.count(layout.partitions), kept)
+        with storage_errors(f"Topic '{name}' could not be created"):
+            self._engine.store.create_topics([stored])
+        self._set_source(topic, source, layout)
+        self._put(topic)
+        self._changed(topic)
+        return topic
+
+    def _new_id(self) -> bytes:
+        topic_id = uuid.uuid4().bytes
+        while topic_id in RESERVED_IDS or topic_id in self._by_id:
+            topic_id = uuid.uuid4().bytes
+        return topic_id
+
     def grow(self, topic: Topic, partitions: int, now_ms: int) -> None:
-        """Give a topic more partitions."""
+        """Give a topic more partitions, and its branch topics more branches."""
         stored = StoredTopic(topic.name, topic.topic_id, partitions, topic.configs)
         new = range(len(topic.partitions), partitions)
         with storage_errors(f"Topic '{topic.name}' could not be extended"):
@@ -178,6 +266,10 @@ class Topics:
                 raise
         self._add_partitions(topic, partitions)
         self._changed(topic)
+        for branch_topic in topic.branch_topics:
+            # The store's count of a branch topic is what it was made with: this one follows.
+            self._add_branches(branch_topic)
+            self._changed(branch_topic)
 
     def set_configs(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Replace a topic's settings; its logs follow at once."""
@@ -188,6 +280,8 @@ class Topics:
 
     def apply_configs(self, topic: Topic) -> None:
         """Let the logs of a topic follow its settings and the broker's."""
+        if topic.source is not None:
+            return
         config, syncs_acks_all = self._log_settings_of(topic.configs)
         for partition in topic.partitions:
             partition.log.config = config
@@ -199,9 +293,19 @@ class Topics:
             self._engine.store.delete_topic(topic.topic_id)
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
-        for partition in topic.partitions:
-            self._engine.remove_log(partition.log)
+        if topic.source is not None:
+            self._leave_source(topic, topic.source)
+        else:
+            for partition in topic.partitions:
+                self._engine.remove_log(partition.log)
         self._changed(topic)
+
+    @staticmethod
+    def _leave_source(topic: Topic, source: Topic) -> None:
+        source.branch_topics.remove(topic)
+        tails = {part.branch.tail for part in topic.partitions if part.branch is not None}
+        for partition in source.partitions:
+            partition.branch_tails = [t for t in partition.branch_tails if t not in tails]
 
 
 @contextlib.contextmanager

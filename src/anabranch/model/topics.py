@@ -37,3 +37,11 @@ def colliding_name(name: str) -> str:
 def format_topic_id(topic_id: bytes) -> str:
     """A topic id as Kafka prints it: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def parse_topic_id(text: str) -> bytes:
+    """The id that `format_topic_id` wrote; ValueError when it is none."""
+    topic_id = base64.urlsafe_b64decode(text + "==")
+    if len(topic_id) != 16:
+        raise ValueError(f"{text!r} is no topic id")
+    return topic_id
