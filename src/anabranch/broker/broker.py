@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from anabranch.branch.slots import SlotRule
 from anabranch.broker.cleaner_offsets import CleanerOffsets
 from anabranch.broker.fetch_sessions import FetchSessions
 from anabranch.broker.flusher import Flusher
@@ -136,9 +137,12 @@ class Broker:
     def log_settings_of(self, configs: Mapping[str, str]) -> LogSettings:
         """What a topic's own settings, on top of the broker's, mean for its logs."""
         values = overlay_topic_values(self.topic_defaults, configs)
+        header = values["branch.ordering.key.header"]
         return LogSettings(
             make_log_config(for_log(values), self.get_int("producer.id.expiration.ms")),
             values["flush.on.acks.all"] is True,
+            SlotRule(values["branch.null.key"] == "ordered", str(header).encode() or None),
+            values["branch.index.build"] == "append",
         )
 
     # Topics ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch.branch.slots import DEFAULT_RULE
 from anabranch.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ class Partition:
         "branch",
         "branch_tails",
         "index",
+        "indexes_at_append",
         "log",
         "parked_fetches",
+        "slot_rule",
         "syncs_acks_all",
     )
 
@@ -39,8 +42,11 @@ class Partition:
         self.appended_bytes = 0
         # What part of the log this is, in a branch topic.
         self.branch: PartitionBranch | None = None
-        # One for each branch topic over this partition.
+        # One for each branch topic over this partition, which agree on where a record belongs.
         self.branch_tails: list[BranchTail] = []
+        self.slot_rule = DEFAULT_RULE
+        # Whether slots are computed when records arrive (`branch.index.build`).
+        self.indexes_at_append = False
 
 
 class BranchTail:

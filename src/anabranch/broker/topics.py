@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from anabranch.branch.layout import BranchLayout
+from anabranch.branch.slots import DEFAULT_RULE, SlotRule
 from anabranch.broker.partition import BranchTail, Partition, PartitionBranch
 from anabranch.engine.embedded import EmbeddedEngine
 from anabranch.engine.metadata_store import BRANCH_SOURCE_CONFIG, STORE_ERRORS, StoredTopic
@@ -66,6 +67,8 @@ class LogSettings(NamedTuple):
 
     config: LogConfig
     syncs_acks_all: bool
+    slot_rule: SlotRule = DEFAULT_RULE
+    indexes_at_append: bool = False
 
 
 class Topics:
@@ -160,10 +163,10 @@ class Topics:
         self._by_id[topic.topic_id] = topic
 
     def _add_partitions(self, topic: Topic, count: int) -> None:
-        syncs_acks_all = self._log_settings_of(topic.configs).syncs_acks_all
         for index in range(len(topic.partitions), count):
             log = self._engine.logs[topic.name, index]
-            topic.partitions.append(Partition(index, log, syncs_acks_all))
+            topic.partitions.append(Partition(index, log, syncs_acks_all=False))
+        self.apply_configs(topic)
 
     def _set_source(self, topic: Topic, source: Topic, layout: BranchLayout) -> None:
         topic.source, topic.layout = source, layout
@@ -282,10 +285,12 @@ class Topics:
         """Let the logs of a topic follow its settings and the broker's."""
         if topic.source is not None:
             return
-        config, syncs_acks_all = self._log_settings_of(topic.configs)
+        settings = self._log_settings_of(topic.configs)
         for partition in topic.partitions:
-            partition.log.config = config
-            partition.syncs_acks_all = syncs_acks_all
+            partition.log.config = settings.config
+            partition.syncs_acks_all = settings.syncs_acks_all
+            partition.slot_rule = settings.slot_rule
+            partition.indexes_at_append = settings.indexes_at_append
 
     def delete(self, topic: Topic) -> None:
         """Forget a topic and move its folders out of the way; the files go later, off the loop."""

@@ -5,6 +5,10 @@ a setting, add a line to the module of its subject, make the broker honour it, a
 again.
 """
 
+from anabranch.config.branch_settings import (
+    BRANCH_BROKER_SETTING_LINES,
+    BRANCH_TOPIC_SETTING_LINES,
+)
 from anabranch.config.broker_settings import BROKER_SETTING_LINES
 from anabranch.config.consumer_group_settings import (
     CONSUMER_GROUP_SETTING_LINES,
@@ -24,9 +28,12 @@ BROKER_SETTINGS: dict[str, Setting] = {
         *GROUP_SETTING_LINES,
         *CONSUMER_GROUP_SETTING_LINES,
         *METRICS_SETTING_LINES,
+        *BRANCH_BROKER_SETTING_LINES,
     )
 }
-TOPIC_SETTINGS: dict[str, Setting] = {setting.name: setting for setting in TOPIC_SETTING_LINES}
+TOPIC_SETTINGS: dict[str, Setting] = {
+    setting.name: setting for setting in (*TOPIC_SETTING_LINES, *BRANCH_TOPIC_SETTING_LINES)
+}
 GROUP_SETTINGS: dict[str, Setting] = {
     setting.name: setting for setting in GROUP_RESOURCE_SETTING_LINES
 }
