@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from anabranch.branch.slots import SlotRule
+from anabranch.broker.branch_reader import BranchReader
 from anabranch.broker.cleaner_offsets import CleanerOffsets
 from anabranch.broker.fetch_sessions import FetchSessions
 from anabranch.broker.flusher import Flusher
@@ -66,7 +67,10 @@ class Broker:
             cluster_id=settings.get_optional_str("cluster.id"),
         )
         self.cluster_id = self.engine.cluster_id
-        self.purgatory = Purgatory()
+        self.branches = BranchReader(
+            settings.get_int("branch.cache.max.bytes"), settings.get_int("branch.scan.max.bytes")
+        )
+        self.purgatory = Purgatory(self.branches.appended)
         self.wake_fetches = self.purgatory.wake
         self.flusher = Flusher(now_ms)
         self.producer_ids = ProducerIds(self.engine.store)
@@ -87,6 +91,7 @@ class Broker:
     def close(self) -> None:
         """Finish what runs, close every log, leave the folder clean."""
         self.flusher.close()
+        self.branches.close()
         self.background.shutdown(wait=True)
         self.engine.close(self.now_ms())
 
@@ -168,6 +173,8 @@ class Broker:
         self.topics.delete(topic)
         self.purgatory.finish_all(topic.partitions)
         self.groups.topic_deleted(topic.name)
+        for partition in topic.partitions:
+            self.branches.forget(partition.log)
         if topic.source is not None:
             return  # the logs are those of the source, which stays
         for partition in topic.partitions:

@@ -52,7 +52,7 @@ class Partition:
 class BranchTail:
     """All branches that one branch topic has of a source's partition."""
 
-    __slots__ = ("branches", "ranges", "seen_offset", "source")
+    __slots__ = ("branches", "is_looking", "parked_count", "ranges", "seen_offset", "source")
 
     def __init__(self, source: Partition, ranges: int) -> None:
         self.source = source
@@ -61,6 +61,18 @@ class BranchTail:
         self.branches: list[Partition] = []
         # What was appended below it was told to the fetches parked on the branches.
         self.seen_offset = 0
+        # Whether somebody is about to find out what is new from there on.
+        self.is_looking = False
+        self.parked_count = 0
+
+    def note_parked(self) -> None:
+        """A fetch that read up to the log's end waits on one of the branches."""
+        if not self.parked_count and not self.is_looking:
+            self.seen_offset = self.source.log.log_end_offset
+        self.parked_count += 1
+
+    def note_left(self) -> None:
+        self.parked_count -= 1
 
 
 class PartitionBranch:

@@ -5,6 +5,9 @@ partition and marks it; after the producer has its answer, `wake` tells the park
 marked partitions. A fetch is completed by the append that brings its `min_bytes` together, by its
 timer, or when one of its partitions is deleted; it then reads again from the start, so what it
 returns is what is there at that moment. Nothing polls.
+
+Fetches that wait on branches are counted what arrived for their key range: an append to the
+source marks it, and `look_at_branches` finds out which of its branches got how much.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ from anabranch.broker.partition import Partition
 
 
 class ParkedFetch:
-    """One fetch in waiting: `complete` answers it, `fail` is told when that raised."""
+    """One fetch in waiting: `complete` answers it, `fail` is told when that raised.
+
+    `complete` learns whether the fetch got what it waited for; if not, nothing more will come.
+    """
 
     __slots__ = ("_complete", "_fail", "_missing_bytes", "_partitions", "_timer")
 
@@ -24,7 +30,7 @@ class ParkedFetch:
         self,
         partitions: list[Partition],
         missing_bytes: int,
-        complete: Callable[[], None],
+        complete: Callable[[bool], None],
         fail: Callable[[Exception], None],
     ) -> None:
         self._partitions = partitions
@@ -38,6 +44,8 @@ class ParkedFetch:
             partition.parked_fetches[self] = None
             # Appends that nobody was told of yet were read by this fetch already.
             self._missing_bytes += partition.appended_bytes
+            if partition.branch is not None:
+                partition.branch.tail.note_parked()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max_wait_ms / 1000, self.finish)
 
@@ -47,13 +55,14 @@ class ParkedFetch:
             self._timer.cancel()
             self._timer = None
         for partition in self._partitions:
-            partition.parked_fetches.pop(self, None)
+            if partition.parked_fetches.pop(self, self) is None and partition.branch is not None:
+                partition.branch.tail.note_left()
 
-    def finish(self) -> None:
+    def finish(self, *, is_satisfied: bool = False) -> None:
         """Answer now, with whatever there is."""
         self.leave()
         try:
-            self._complete()
+            self._complete(is_satisfied)
         except Exception as error:
             # Whoever appended, or the timer, must not suffer for it, nor the other fetches.
             self._fail(error)
@@ -61,14 +70,16 @@ class ParkedFetch:
     def count(self, appended_bytes: int) -> None:
         self._missing_bytes -= appended_bytes
         if self._missing_bytes <= 0:
-            self.finish()
+            self.finish(is_satisfied=True)
 
 
 class Purgatory:
     """The partitions that were appended to since their parked fetches were last told."""
 
-    def __init__(self) -> None:
+    def __init__(self, look_at_branches: Callable[[Partition], None] | None = None) -> None:
         self._marked: list[Partition] = []
+        self._branched: dict[Partition, None] = {}
+        self._look_at_branches = look_at_branches or (lambda source: None)
 
     def mark(self, partition: Partition, appended_bytes: int) -> None:
         """Note an append; only partitions that somebody waits on are worth noting."""
@@ -76,11 +87,16 @@ class Purgatory:
             if not partition.appended_bytes:
                 self._marked.append(partition)
             partition.appended_bytes += appended_bytes
+        if partition.branch_tails:
+            self._branched[partition] = None
 
     def wake(self) -> None:
         """Tell the parked fetches of all marked partitions."""
-        while self._marked:
+        while self._marked or self._branched:
             marked, self._marked = self._marked, []
+            branched, self._branched = self._branched, {}
+            for source in branched:
+                self._look_at_branches(source)
             for partition in marked:
                 appended_bytes, partition.appended_bytes = partition.appended_bytes, 0
                 for fetch in list(partition.parked_fetches):

@@ -6,10 +6,19 @@ and a client may say which epoch its last record had (KIP-595); 13 topic ids; 16
 
 Records leave as views of the mapped segment. Batches that straddle the asked offset are sent
 whole, as Kafka does; clients drop what lies before their position.
+
+A branch of a branch topic is read through `broker.branches`, which may have to sort records first:
+the fetch waits for that whatever its `max_wait_ms`, because an empty answer while there are
+records to find would be asked again at once. Where the search went beyond the last record found,
+an empty batch at the end moves the client's position; one that waits in vain gets it when its
+time is up.
 """
 
+import asyncio
 from collections.abc import Iterable
 
+from anabranch.broker.branch_cache import CachedChunk
+from anabranch.broker.branch_reader import SplitJob, join_parts
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.broker.fetch_sessions import (
@@ -46,9 +55,12 @@ class _Fetch:
     __slots__ = (
         "broker",
         "can_diverge",
+        "held",
         "is_incremental",
+        "job",
         "max_bytes",
         "read_committed",
+        "refusal",
         "session",
         "wanted",
     )
@@ -70,18 +82,30 @@ class _Fetch:
         self.is_incremental = is_incremental
         self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self.read_committed = request.isolation_level == _READ_COMMITTED
+        # Of branches: what must be sorted before more can be read, and what was waited for.
+        self.job: SplitJob | None = None
+        self.held: list[CachedChunk] = []
+        self.refusal: KafkaError | None = None
 
-    def read(self) -> tuple[FetchResponse, int, bool]:
+    def read(self, *, is_last: bool = True) -> tuple[FetchResponse, int, bool]:
         """Read all partitions: the response, its bytes of records, and whether it cannot wait.
 
-        What went wrong with a partition is told at once.
+        What went wrong with a partition is told at once. `is_last` is whether the answer leaves
+        however little is in it.
         """
+        self.job = None
         topics: dict[str | bytes, list[PartitionData]] = {}
         size_bytes, is_urgent = 0, False
         for wanted in self.wanted:
-            data = self._read_partition(wanted, size_bytes)
-            size_bytes += len(data.records or b"")
-            is_urgent = is_urgent or data.error_code != 0 or data.diverging_epoch is not None
+            data, found_bytes = self._read_partition(wanted, size_bytes, is_last)
+            size_bytes += found_bytes
+            # Records that do not count are an empty batch, sent because the search was long.
+            is_urgent = (
+                is_urgent
+                or data.error_code != 0
+                or data.diverging_epoch is not None
+                or (not found_bytes and len(data.records or b"") > 0)
+            )
             if self.session is None or self._has_news(wanted, data):
                 topics.setdefault(wanted.topic, []).append(data)
         response = FetchResponse(
@@ -95,29 +119,32 @@ class _Fetch:
         )
         return response, size_bytes, is_urgent
 
-    def _read_partition(self, wanted: FetchedPartition, size_so_far_bytes: int) -> PartitionData:
+    def _read_partition(
+        self, wanted: FetchedPartition, size_so_far_bytes: int, is_last: bool
+    ) -> tuple[PartitionData, int]:
+        """What a partition has, and how many bytes of it a fetch that waits may count."""
         try:
-            log = find_partition(self.broker, wanted).log
+            partition = find_partition(self.broker, wanted)
+            log = partition.log
             self.broker.check_leader_epoch(log, wanted.current_leader_epoch)
             end = log.last_stable_offset if self.read_committed else log.high_watermark
             diverging_epoch = None
+            records: bytes | memoryview = _NO_RECORDS
+            found_bytes = 0
             if wanted.last_fetched_epoch >= 0 and self.can_diverge:
                 diverging_epoch = _divergence(log, wanted)
             if diverging_epoch is None:
                 room = max(0, min(wanted.max_bytes, self.max_bytes - size_so_far_bytes))
-                records = log.read(
-                    wanted.fetch_offset, room, min_one_batch=size_so_far_bytes == 0, upto=end
-                )
-            else:
-                records = _NO_RECORDS
+                is_first = size_so_far_bytes == 0
+                if partition.branch is not None:
+                    records, found_bytes = self._read_branch(
+                        partition, wanted.fetch_offset, room, end, is_first, is_last
+                    )
+                else:
+                    records = log.read(wanted.fetch_offset, room, min_one_batch=is_first, upto=end)
+                    found_bytes = len(records)
         except KafkaError as error:
-            return PartitionData(
-                partition_index=wanted.index,
-                error_code=error.code,
-                high_watermark=-1,
-                records=b"",
-                aborted_transactions=[] if self.read_committed else None,
-            )
+            return _failed(wanted.index, error, self.read_committed), 0
         return PartitionData(
             partition_index=wanted.index,
             high_watermark=log.high_watermark,
@@ -126,7 +153,27 @@ class _Fetch:
             diverging_epoch=diverging_epoch,
             aborted_transactions=[] if self.read_committed and not diverging_epoch else None,
             records=records,
+        ), found_bytes
+
+    def _read_branch(
+        self,
+        partition: Partition,
+        offset: int,
+        room: int,
+        end: int,
+        is_first: bool,
+        is_last: bool,
+    ) -> tuple[bytes | memoryview, int]:
+        read = self.broker.branches.read(
+            partition, offset, room, end, min_one_batch=is_first, held=self.held
         )
+        if read.job is not None:
+            if self.refusal is not None:
+                raise self.refusal  # it was tried, and would be again for ever
+            self.job = read.job
+        with_filler = bool(read.parts) or read.is_exhausted or is_last
+        records = join_parts(read, partition.log.leader_epoch, with_filler=with_filler)
+        return records, read.size_bytes
 
     def _has_news(self, wanted: FetchedPartition, data: PartitionData) -> bool:
         """Whether an incremental answer has to name the partition."""
@@ -161,6 +208,16 @@ class _Fetch:
                     partitions[name, data.partition_index] = wanted
 
 
+def _failed(index: int, error: KafkaError, read_committed: bool) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=error.code,
+        high_watermark=-1,
+        records=b"",
+        aborted_transactions=[] if read_committed else None,
+    )
+
+
 def _divergence(log: PartitionLog, wanted: FetchedPartition) -> FetchEpochEndOffset | None:
     """Where this log and what the client read of it part, if they do (KIP-595)."""
     epoch, end_offset = log.offset_for_leader_epoch(wanted.last_fetched_epoch)
@@ -193,13 +250,16 @@ def handle(
         fetch = _begin(broker, context, request)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    response, size_bytes, is_urgent = fetch.read()
     # A response that may not hold what the client waits for would be waited for in vain.
     min_bytes = min(request.min_bytes, fetch.max_bytes)
-    if size_bytes >= min_bytes or request.max_wait_ms <= 0 or is_urgent or not fetch.wanted:
+    response, size_bytes, is_urgent = fetch.read(is_last=request.max_wait_ms <= 0)
+    if size_bytes >= min_bytes or is_urgent or not fetch.wanted:
         fetch.remember(response)
         return response
-    return _park(broker, request, fetch, min_bytes - size_bytes)
+    if fetch.job is None and request.max_wait_ms <= 0:
+        fetch.remember(response)
+        return response
+    return _Waiting(broker, fetch, min_bytes, request.max_wait_ms).begin(size_bytes)
 
 
 def _invalid_request(context: RequestContext, request: FetchRequest) -> FetchResponse:
@@ -222,21 +282,61 @@ def _invalid_request(context: RequestContext, request: FetchRequest) -> FetchRes
     return response
 
 
-def _park(
-    broker: Broker, request: FetchRequest, fetch: _Fetch, missing_bytes: int
-) -> Deferred[FetchResponse]:
-    deferred: Deferred[FetchResponse] = Deferred()
+class _Waiting:
+    """A fetch that is answered later: when there is enough, or when its time is up."""
 
-    def complete() -> None:
-        response, _, _ = fetch.read()
-        fetch.remember(response)
-        deferred.complete(response)
+    __slots__ = ("_broker", "_deferred", "_ends_s", "_fetch", "_has_branches", "_min_bytes")
 
-    partitions = [find_partition(broker, wanted) for wanted in fetch.wanted]
-    parked = ParkedFetch(partitions, missing_bytes, complete, deferred.fail)
-    deferred.on_cancel = parked.leave
-    parked.park(request.max_wait_ms)
-    return deferred
+    def __init__(self, broker: Broker, fetch: _Fetch, min_bytes: int, max_wait_ms: int) -> None:
+        self._broker = broker
+        self._fetch = fetch
+        self._min_bytes = min_bytes
+        self._ends_s = asyncio.get_running_loop().time() + max_wait_ms / 1000
+        self._deferred: Deferred[FetchResponse] = Deferred()
+        self._has_branches = False
+
+    def begin(self, size_bytes: int) -> Deferred[FetchResponse]:
+        self._wait(size_bytes)
+        return self._deferred
+
+    def _wait(self, size_bytes: int) -> None:
+        job = self._fetch.job
+        if job is not None:
+            job.waiters.append(lambda: self._sorted(job))
+            return
+        partitions = [find_partition(self._broker, wanted) for wanted in self._fetch.wanted]
+        self._has_branches = any(partition.branch is not None for partition in partitions)
+        missing_bytes = self._min_bytes - size_bytes
+        parked = ParkedFetch(partitions, missing_bytes, self._woken, self._deferred.fail)
+        self._deferred.on_cancel = parked.leave
+        parked.park(max(0, round((self._ends_s - asyncio.get_running_loop().time()) * 1000)))
+
+    def _sorted(self, job: SplitJob) -> None:
+        if self._deferred.is_done:
+            return
+        self._fetch.refusal = job.error
+        if job.cached is not None:
+            self._fetch.held.append(job.cached)
+        try:
+            self._read(is_last=self._is_late())
+        except Exception as error:
+            self._deferred.fail(error)
+
+    def _woken(self, is_satisfied: bool) -> None:
+        # What woke a branch's fetch may have been seen by its last read already.
+        self._read(is_last=not (is_satisfied and self._has_branches) or self._is_late())
+
+    def _is_late(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._ends_s
+
+    def _read(self, *, is_last: bool) -> None:
+        response, size_bytes, is_urgent = self._fetch.read(is_last=is_last)
+        is_enough = size_bytes >= self._min_bytes or is_urgent
+        if is_enough or (is_last and self._fetch.job is None):
+            self._fetch.remember(response)
+            self._deferred.complete(response)
+        else:
+            self._wait(size_bytes)
 
 
 # Sessions -------------------------------------------------------------------------------------

@@ -1,0 +1,117 @@
+"""Chunks of logs that are sorted into branches, kept for the fetches of the other branches.
+
+A chunk serves all branches of a partition, so at the tail of a log the first consumer pays for the
+sorting and the others take what is there. It is not dropped when it was sent: a retried fetch, or
+a branch that is a little behind, needs it again. The least recently used go when the limit is
+reached; the newest stays, however large it is.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import NamedTuple
+
+from anabranch.branch.split import SplitChunk
+from anabranch.log.partition_log import PartitionLog
+
+
+class CachedChunk:
+    """A chunk and the first offset that it answers for.
+
+    That may lie before its first batch: compaction leaves gaps, and who reads on from inside a gap
+    must find what follows it.
+    """
+
+    __slots__ = ("chunk", "first_offset", "key")
+
+    def __init__(self, key: "ChunkKey", first_offset: int, chunk: SplitChunk) -> None:
+        self.key = key
+        self.first_offset = first_offset
+        self.chunk = chunk
+
+    def covers(self, offset: int) -> bool:
+        return self.first_offset <= offset < self.chunk.next_offset
+
+
+class ChunkKey(NamedTuple):
+    """Whose chunks: a log, cut into so many ranges."""
+
+    log: PartitionLog
+    ranges: int
+
+
+class _Row:
+    """The chunks of one key by their first offset."""
+
+    __slots__ = ("chunks", "first_offsets")
+
+    def __init__(self) -> None:
+        self.first_offsets: list[int] = []
+        self.chunks: list[CachedChunk] = []
+
+
+class BranchCache:
+    """All cached chunks of a broker; used on the event loop only."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.size_bytes = 0
+        self._rows: dict[ChunkKey, _Row] = {}
+        self._by_use: OrderedDict[CachedChunk, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_use)
+
+    def find(self, key: ChunkKey, offset: int) -> CachedChunk | None:
+        """The chunk that says what there is at `offset`."""
+        row = self._rows.get(key)
+        if row is None:
+            return None
+        i = bisect_right(row.first_offsets, offset) - 1
+        if i < 0 or not row.chunks[i].covers(offset):
+            return None
+        self._by_use.move_to_end(row.chunks[i])
+        return row.chunks[i]
+
+    def next_start(self, key: ChunkKey, offset: int) -> int | None:
+        """Where the next chunk after `offset` begins, so that none is sorted twice."""
+        row = self._rows.get(key)
+        if row is None:
+            return None
+        i = bisect_right(row.first_offsets, offset)
+        return row.first_offsets[i] if i < len(row.first_offsets) else None
+
+    def add(self, key: ChunkKey, offset: int, chunk: SplitChunk) -> CachedChunk:
+        """Keep a chunk that was made to answer for `offset`."""
+        cached = CachedChunk(key, min(offset, chunk.first_offset), chunk)
+        row = self._rows.setdefault(key, _Row())
+        i = bisect_right(row.first_offsets, cached.first_offset)
+        if i and row.first_offsets[i - 1] == cached.first_offset:
+            self._forget(row.chunks[i - 1])
+            row = self._rows.setdefault(key, row)
+            i -= 1
+        row.first_offsets.insert(i, cached.first_offset)
+        row.chunks.insert(i, cached)
+        self._by_use[cached] = None
+        self.size_bytes += chunk.size_bytes
+        self.shrink()
+        return cached
+
+    def shrink(self) -> None:
+        """Drop what was not used for longest until the limit holds."""
+        while self.size_bytes > self.max_bytes and len(self._by_use) > 1:
+            self._forget(next(iter(self._by_use)))
+
+    def drop(self, log: PartitionLog) -> None:
+        """Forget everything about a log."""
+        for key in [key for key in self._rows if key.log is log]:
+            for cached in list(self._rows[key].chunks):
+                self._forget(cached)
+
+    def _forget(self, cached: CachedChunk) -> None:
+        row = self._rows[cached.key]
+        i = bisect_right(row.first_offsets, cached.first_offset) - 1
+        del row.first_offsets[i], row.chunks[i]
+        if not row.chunks:
+            del self._rows[cached.key]
+        del self._by_use[cached]
+        self.size_bytes -= cached.chunk.size_bytes
