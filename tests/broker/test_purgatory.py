@@ -31,7 +31,7 @@ class Fetch:
         self.parked = ParkedFetch(partitions, missing_bytes, self._complete, self.failures.append)
         self.parked.park(max_wait_ms)
 
-    def _complete(self) -> None:
+    def _complete(self, is_satisfied: bool) -> None:
         self.answers += 1
         self._on_answer()
 
