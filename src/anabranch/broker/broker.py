@@ -11,6 +11,11 @@ from pathlib import Path
 
 from anabranch.branch.slots import SlotRule
 from anabranch.broker.branch_reader import BranchReader
+from anabranch.broker.branch_topics import (
+    BranchTopicPlan,
+    check_can_be_deleted,
+    plan_branch_topic,
+)
 from anabranch.broker.cleaner_offsets import CleanerOffsets
 from anabranch.broker.fetch_sessions import FetchSessions
 from anabranch.broker.flusher import Flusher
@@ -30,6 +35,7 @@ from anabranch.config.layers import (
 )
 from anabranch.config.settings import Settings
 from anabranch.engine.embedded import EmbeddedEngine
+from anabranch.engine.metadata_store import BRANCH_SOURCE_CONFIG
 from anabranch.log.partition_log import PartitionLog, remove_folder
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
@@ -157,6 +163,9 @@ class Broker:
     ) -> Topic:
         """Create a topic whose settings were checked; -1 means the default number of partitions."""
         self.topics.check_new_name(name)
+        if configs and BRANCH_SOURCE_CONFIG in configs:
+            plan = self.plan_branch_topic(name, partitions, configs)
+            return self.topics.create_branch_topic(name, plan.source, plan.ranges, plan.own_configs)
         count = self.get_int("num.partitions")
         if name == JOURNAL_TOPIC:
             # Also when a client asks for it: with anything but compaction groups would be lost.
@@ -166,8 +175,22 @@ class Broker:
             count = partitions
         return self.topics.create(name, count, configs or {}, self.now_ms())
 
+    def plan_branch_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str]
+    ) -> BranchTopicPlan:
+        """What a new topic that names its source among its settings would be, if it may be."""
+        return plan_branch_topic(
+            self.topics,
+            name,
+            partitions,
+            configs,
+            defaults=self.topic_defaults,
+            ranges_default=self.get_int("branch.ranges.per.partition"),
+        )
+
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic: gone from the metadata now, its files soon, off the loop."""
+        check_can_be_deleted(topic)
         if topic.source is None:
             self.cleaner_offsets.forget([partition.log for partition in topic.partitions])
         self.topics.delete(topic)

@@ -232,13 +232,7 @@ class Topics:
     ) -> Topic:
         """Create a topic that shows `ranges` branches of each partition of `source`."""
         layout = BranchLayout(len(source.partitions), ranges)
-        kept = {
-            **configs,
-            BRANCH_SOURCE_CONFIG: source.name,
-            BRANCH_SOURCE_ID_CONFIG: format_topic_id(source.topic_id),
-            BRANCH_SOURCE_PARTITIONS_CONFIG: str(layout.partitions),
-            BRANCH_RANGES_CONFIG: str(ranges),
-        }
+        kept = branch_topic_configs(source, layout, configs)
         topic = Topic(name, self._new_id(), kept)
         stored = StoredTopic(name, topic.topic_id, layout.count(layout.partitions), kept)
         with storage_errors(f"Topic '{name}' could not be created"):
@@ -311,6 +305,19 @@ class Topics:
         tails = {part.branch.tail for part in topic.partitions if part.branch is not None}
         for partition in source.partitions:
             partition.branch_tails = [t for t in partition.branch_tails if t not in tails]
+
+
+def branch_topic_configs(
+    source: Topic, layout: BranchLayout, configs: Mapping[str, str]
+) -> dict[str, str]:
+    """All that a branch topic keeps: its own settings, and what it is."""
+    return {
+        **configs,
+        BRANCH_SOURCE_CONFIG: source.name,
+        BRANCH_SOURCE_ID_CONFIG: format_topic_id(source.topic_id),
+        BRANCH_SOURCE_PARTITIONS_CONFIG: str(layout.partitions),
+        BRANCH_RANGES_CONFIG: str(layout.ranges),
+    }
 
 
 @contextlib.contextmanager

@@ -134,6 +134,17 @@ BRANCH_TOPIC_SETTING_LINES: tuple[Setting, ...] = (
     ),
 )
 
+# What decides a record's slot, and so must not change under the consumers of branch topics.
+SLOT_CONFIGS = ("branch.null.key", "branch.ordering.key.header")
+# Settings of a topic that is branched; its branch topics follow them.
+SOURCE_CONFIGS = (*SLOT_CONFIGS, "branch.index.build")
+# What a branch topic is: decided when it is created, and never altered.
+FIXED_CONFIGS = frozenset(
+    line.name for line in BRANCH_TOPIC_SETTING_LINES if line.dynamic is DynamicMode.READ_ONLY
+)
+# What is left of a branch topic's own for its users to set.
+COMMIT_SOURCE_CONFIG = "branch.commit.source"
+
 BRANCH_BROKER_SETTING_LINES: tuple[Setting, ...] = (
     _line(
         Scope.BROKER,

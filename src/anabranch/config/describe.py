@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from anabranch.config.branch_settings import COMMIT_SOURCE_CONFIG, FIXED_CONFIGS
 from anabranch.config.definitions import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from anabranch.config.layers import (
     ConfigSource,
@@ -58,15 +59,42 @@ def describe_topic(
     names: Collection[str] | None = None,
 ) -> list[ConfigRow]:
     """The configs of a topic; `names` limits the answer, and unknown ones are left out."""
+    settable = TOPIC_SETTINGS.keys() - FIXED_CONFIGS - {COMMIT_SOURCE_CONFIG}
+    return _topic_rows(settings, dynamic, overrides, settable, settable, names)
+
+
+def describe_branch_topic(
+    settings: Settings,
+    dynamic: DynamicConfigs,
+    overrides: TopicOverrides,
+    names: Collection[str] | None = None,
+) -> list[ConfigRow]:
+    """The configs of a branch topic; `overrides` are its own and those of its source.
+
+    What holds for the records is the source's, and is shown as what it is there.
+    """
+    settable = {COMMIT_SOURCE_CONFIG}
+    return _topic_rows(settings, dynamic, overrides, TOPIC_SETTINGS, settable, names)
+
+
+def _topic_rows(
+    settings: Settings,
+    dynamic: DynamicConfigs,
+    overrides: TopicOverrides,
+    shown: Collection[str],
+    settable: Collection[str],
+    names: Collection[str] | None,
+) -> list[ConfigRow]:
     rows = []
     for setting in TOPIC_SETTINGS.values():
-        if names is not None and setting.name not in names:
+        if setting.name not in shown or (names is not None and setting.name not in names):
             continue
         values = resource_values(settings, dynamic, overrides, setting)
         if setting.internal and not values:
             continue
         value = render(effective_topic_value(settings, dynamic, overrides, setting.name))
-        rows.append(_row(setting, setting.name, value, values, read_only=False))
+        read_only = setting.name not in settable
+        rows.append(_row(setting, setting.name, value, values, read_only=read_only))
     return rows
 
 

@@ -25,7 +25,9 @@ def handle(
     outcomes = alter_resources(
         broker,
         (
-            ResourceChange(one.resource_type, one.resource_name, _replacing(one.configs))
+            ResourceChange(
+                one.resource_type, one.resource_name, _replacing(one.configs), is_replacement=True
+            )
             for one in request.resources
         ),
         validate_only=request.validate_only,

@@ -8,7 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from anabranch.broker.branch_topics import (
+    altered_branch_configs,
+    check_plain_configs,
+    check_source_configs,
+    shown_configs,
+)
 from anabranch.broker.broker import Broker
+from anabranch.broker.topics import Topic
 from anabranch.config.group_config import check_altered_bounds, validate_group_configs
 from anabranch.config.topic_config import validate_broker_configs, validate_topic_configs
 from anabranch.handlers.config_resources import ResourceType, check_broker_name, unserved_type
@@ -26,6 +33,8 @@ class ResourceChange:
     resource_type: int
     resource_name: str
     change: Change
+    # Whether the change says all that shall be set, or only what is different.
+    is_replacement: bool
 
 
 def alter_resources(
@@ -64,12 +73,19 @@ def _alter_topic(broker: Broker, one: ResourceChange, validate_only: bool) -> No
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     check_topic_name(one.resource_name)
     topic = broker.topics.get(one.resource_name)
-    configs = one.change(topic.configs if topic is not None else {})
+    configs = one.change(_present_configs(topic))
     validate_topic_configs(configs, broker.topic_defaults)
     if topic is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{one.resource_name}'."
         )
+    if topic.source is not None:
+        configs = altered_branch_configs(
+            topic, configs, broker.topic_defaults, is_replacement=one.is_replacement
+        )
+    else:
+        check_plain_configs(topic.name, configs)
+        check_source_configs(topic, configs, broker.topic_defaults)
     if topic.is_internal and configs.get("cleanup.policy", "").strip() != "compact":
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
@@ -78,6 +94,13 @@ def _alter_topic(broker: Broker, one: ResourceChange, validate_only: bool) -> No
         )
     if not validate_only and configs != topic.configs:
         broker.topics.set_configs(topic, configs)
+
+
+def _present_configs(topic: Topic | None) -> Mapping[str, str]:
+    """What a change of a topic's configs starts from: what DescribeConfigs shows."""
+    if topic is None:
+        return {}
+    return shown_configs(topic) if topic.source is not None else topic.configs
 
 
 def _alter_broker(broker: Broker, one: ResourceChange, validate_only: bool) -> None:

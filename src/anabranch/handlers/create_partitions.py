@@ -1,11 +1,13 @@
 """CreatePartitions (37), versions 0-3: give topics more partitions (KIP-195).
 
 Versions differ only in their encoding. `count` is how many partitions the topic shall have
-afterwards; records stay where they are, so a key may continue in another partition.
+afterwards; records stay where they are, so a key may continue in another partition. The branch
+topics of a topic grow with it, and only so.
 """
 
 from collections import Counter
 
+from anabranch.broker.branch_topics import check_can_grow, growth_with_branches
 from anabranch.broker.broker import Broker
 from anabranch.broker.partition_limits import check_request_size, check_room
 from anabranch.handlers.replica_assignments import check_replicas
@@ -48,7 +50,8 @@ def _refusal(broker: Broker, request: CreatePartitionsRequest) -> KafkaError | N
     for asked in request.topics:
         topic = broker.topics.get(asked.name)
         if topic is not None:
-            additional += max(0, asked.count - len(topic.partitions))
+            new = max(0, asked.count - len(topic.partitions))
+            additional += growth_with_branches(topic, new)
     try:
         check_request_size(additional)
     except KafkaError as error:
@@ -68,6 +71,7 @@ def _grow(broker: Broker, asked: CreatePartitionsTopic, *, validate_only: bool) 
             f"A group belongs to a partition of {topic.name} by their number, so that it cannot be "
             "changed any more.",
         )
+    check_can_grow(topic)
     existing = len(topic.partitions)
     if asked.count == existing:
         raise KafkaError(

@@ -4,6 +4,7 @@ Versions differ only in their encoding. -1 means the high watermark, so everythi
 with the next retention check; the new log start offset counts at once.
 """
 
+from anabranch.broker.branch_topics import check_can_delete_records
 from anabranch.broker.broker import Broker
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -52,7 +53,9 @@ def _result(
 def _delete(broker: Broker, name: str, asked: DeleteRecordsPartition) -> int:
     log = broker.topics.partition(name, asked.partition_index).log
     topic = broker.topics.get(name)
-    if topic is not None and topic.is_internal:
+    assert topic is not None, "it has the partition"
+    check_can_delete_records(topic)
+    if topic.is_internal:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {name}."
         )

@@ -2,6 +2,8 @@
 
 Version notes: 3 says TOPIC_DELETION_DISABLED, which older versions know as INVALID_REQUEST;
 5 error messages; 6 topics by name or id (KIP-516), one of the two for each.
+
+A topic that has branch topics goes only after them, or with them in one request in any order.
 """
 
 from collections import Counter
@@ -40,14 +42,20 @@ def handle(
             "Topics cannot be deleted because delete.topic.enable is false.",
         )
         return DeleteTopicsResponse(responses=[_refused(one, disabled) for one in asked])
-    counts = Counter((one.name, one.topic_id) for one in asked)
-    results = []
     # What is there twice is answered once, as Kafka does.
-    for name, topic_id in counts:
-        result = _delete(broker, DeleteTopicState(name=name, topic_id=topic_id), counts)
-        if result is not None:
-            results.append(result)
-    return DeleteTopicsResponse(responses=results)
+    counts = Counter((one.name, one.topic_id) for one in asked)
+    results = {
+        key: _delete(broker, DeleteTopicState(name=key[0], topic_id=key[1]), counts)
+        for key in sorted(counts, key=lambda key: not _is_branch_topic(broker, *key))
+    }
+    return DeleteTopicsResponse(
+        responses=[result for key in counts if (result := results[key]) is not None]
+    )
+
+
+def _is_branch_topic(broker: Broker, name: str | None, topic_id: bytes) -> bool:
+    topic = broker.topics.get_by_id(topic_id) if name is None else broker.topics.get(name)
+    return topic is not None and topic.source is not None
 
 
 def _delete(broker: Broker, one: DeleteTopicState, counts: _Counts) -> DeletableTopicResult | None:

@@ -2,12 +2,15 @@
 
 Version notes: 1 sources and synonyms; 3 types and documentation. The broker resource with an empty
 name holds what was altered for all brokers. A group need not exist to have configs. Client metrics
-and loggers have none here and are refused, each for itself.
+and loggers have none here and are refused, each for itself. A branch topic shows the configs of its
+source, which hold for its records, as read-only ones beside its own.
 """
 
+from anabranch.broker.branch_topics import shown_configs
 from anabranch.broker.broker import Broker
 from anabranch.config.describe import (
     ConfigRow,
+    describe_branch_topic,
     describe_broker,
     describe_cluster_default,
     describe_group,
@@ -53,6 +56,9 @@ def _rows(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigRow]:
         topic = broker.topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
+        if topic.source is not None:
+            shown = shown_configs(topic)
+            return describe_branch_topic(broker.settings, broker.dynamic_configs, shown, names)
         return describe_topic(broker.settings, broker.dynamic_configs, topic.configs, names)
     if resource.resource_type == ResourceType.BROKER:
         check_broker_name(broker, name)

@@ -29,7 +29,9 @@ def handle(
     outcomes = alter_resources(
         broker,
         (
-            ResourceChange(one.resource_type, one.resource_name, _operating(one))
+            ResourceChange(
+                one.resource_type, one.resource_name, _operating(one), is_replacement=False
+            )
             for one in request.resources
         ),
         validate_only=request.validate_only,

@@ -8,6 +8,7 @@ UNSUPPORTED_FOR_MESSAGE_FORMAT: they carry message formats that Kafka 4 dropped,
 
 import functools
 
+from anabranch.broker.branch_topics import produce_refusal
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.broker.partition import Partition
@@ -117,7 +118,10 @@ def _partition(
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}."
         )
-    return broker.topics.partition(name, index)
+    partition = broker.topics.partition(name, index)
+    if partition.branch is not None:
+        raise produce_refusal(broker.topics, name)
+    return partition
 
 
 def _append(
