@@ -50,15 +50,23 @@ class SplitJob:
         self.waiters: list[Callable[[], None]] = []
 
 
+class Search(NamedTuple):
+    """How far a fetch looked without finding anything, and through how many bytes."""
+
+    offset: int
+    scanned_bytes: int = 0
+
+
 class BranchRead(NamedTuple):
     """What a branch has from an offset on, as far as it is known."""
 
     parts: list[memoryview]
     size_bytes: int
-    next_offset: int  # after the last batch of `parts`, or where the read began
+    next_offset: int  # after the last batch of `parts`, or the offset asked for
     covered_offset: int  # everything below it was looked at
-    is_exhausted: bool  # nothing was found in as much as one fetch may look at
-    job: SplitJob | None  # what comes next is being sorted
+    scanned_bytes: int
+    is_exhausted: bool = False  # nothing was found in as much as one fetch may look at
+    job: SplitJob | None = None  # what comes next is being sorted
 
 
 class BranchReader:
@@ -87,12 +95,14 @@ class BranchReader:
         upto: int,
         *,
         min_one_batch: bool,
-        held: list[CachedChunk],
+        search: Search | None = None,
+        held: CachedChunk | None = None,
     ) -> BranchRead:
         """Batches of a branch from `offset` on, below offset `upto`, at most `max_bytes`.
 
-        `held` are chunks that the reader waited for: they count even if the cache had to drop
-        them. OFFSET_OUT_OF_RANGE outside of the log.
+        `search` is where an earlier read of the same fetch had got to. `held` is the chunk that
+        the fetch waited for: it counts even if the cache had to drop it. OFFSET_OUT_OF_RANGE
+        outside of the log.
         """
         branch = partition.branch
         assert branch is not None
@@ -100,14 +110,15 @@ class BranchReader:
         _check_offset(log, offset)
         key = ChunkKey(log, branch.tail.ranges)
         parts: list[memoryview] = []
-        size = scanned = 0
-        position = next_offset = offset
+        size = 0
+        next_offset = offset
+        position, scanned = search or Search(offset)
         while position < upto and (size < max_bytes or (min_one_batch and not parts)):
             found = self._find(branch.tail, key, position, held)
             if isinstance(found, SplitJob):
                 # What there is leaves now; the next fetch finds this chunk sorted.
                 job = None if parts else found
-                return BranchRead(parts, size, next_offset, position, False, job)
+                return BranchRead(parts, size, next_offset, position, scanned, job=job)
             if found is None:
                 break
             chunk = found.chunk
@@ -127,16 +138,15 @@ class BranchReader:
                 break
             scanned += chunk.source_bytes
             if not parts and scanned >= self.scan_max_bytes:
-                return BranchRead(parts, size, next_offset, position, True, None)
-        return BranchRead(parts, size, next_offset, position, False, None)
+                return BranchRead(parts, size, next_offset, position, scanned, is_exhausted=True)
+        return BranchRead(parts, size, next_offset, position, scanned)
 
     def _find(
-        self, tail: BranchTail, key: ChunkKey, offset: int, held: list[CachedChunk]
+        self, tail: BranchTail, key: ChunkKey, offset: int, held: CachedChunk | None = None
     ) -> CachedChunk | SplitJob | None:
         """The chunk at `offset`, made on the spot or in the making; None at the log's end."""
-        for cached in held:
-            if cached.key == key and cached.covers(offset):
-                return cached
+        if held is not None and held.key == key and held.covers(offset):
+            return held
         found = self.cache.find(key, offset)
         if found is not None:
             return found
@@ -207,7 +217,7 @@ class BranchReader:
         tail.is_looking = False
         while tail.seen_offset < log.log_end_offset and not log.is_closed:
             try:
-                found = self._find(tail, key, tail.seen_offset, [])
+                found = self._find(tail, key, tail.seen_offset)
             except KafkaError:
                 found = None
             if found is None:

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Iterable
 
 from anabranch.broker.branch_cache import CachedChunk
-from anabranch.broker.branch_reader import SplitJob, join_parts
+from anabranch.broker.branch_reader import Search, SplitJob, join_parts
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.broker.fetch_sessions import (
@@ -61,6 +61,7 @@ class _Fetch:
         "max_bytes",
         "read_committed",
         "refusal",
+        "searches",
         "session",
         "wanted",
     )
@@ -84,7 +85,8 @@ class _Fetch:
         self.read_committed = request.isolation_level == _READ_COMMITTED
         # Of branches: what must be sorted before more can be read, and what was waited for.
         self.job: SplitJob | None = None
-        self.held: list[CachedChunk] = []
+        self.held: CachedChunk | None = None
+        self.searches: dict[SessionKey, Search] = {}
         self.refusal: KafkaError | None = None
 
     def read(self, *, is_last: bool = True) -> tuple[FetchResponse, int, bool]:
@@ -138,7 +140,7 @@ class _Fetch:
                 is_first = size_so_far_bytes == 0
                 if partition.branch is not None:
                     records, found_bytes = self._read_branch(
-                        partition, wanted.fetch_offset, room, end, is_first, is_last
+                        partition, wanted, room, end, is_first, is_last
                     )
                 else:
                     records = log.read(wanted.fetch_offset, room, min_one_batch=is_first, upto=end)
@@ -158,15 +160,24 @@ class _Fetch:
     def _read_branch(
         self,
         partition: Partition,
-        offset: int,
+        wanted: FetchedPartition,
         room: int,
         end: int,
         is_first: bool,
         is_last: bool,
     ) -> tuple[bytes | memoryview, int]:
+        key = (wanted.topic, wanted.index)
         read = self.broker.branches.read(
-            partition, offset, room, end, min_one_batch=is_first, held=self.held
+            partition,
+            wanted.fetch_offset,
+            room,
+            end,
+            min_one_batch=is_first,
+            search=self.searches.get(key),
+            held=self.held,
         )
+        if not read.parts:
+            self.searches[key] = Search(read.covered_offset, read.scanned_bytes)
         if read.job is not None:
             if self.refusal is not None:
                 raise self.refusal  # it was tried, and would be again for ever
@@ -316,7 +327,7 @@ class _Waiting:
             return
         self._fetch.refusal = job.error
         if job.cached is not None:
-            self._fetch.held.append(job.cached)
+            self._fetch.held = job.cached
         try:
             self._read(is_last=self._is_late())
         except Exception as error:
