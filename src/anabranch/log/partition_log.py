@@ -21,7 +21,7 @@ import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from anabranch.log import append_checks, lookups
 from anabranch.log.append_checks import PRODUCER_CODEC, check_header
@@ -38,6 +38,9 @@ from anabranch.log.recovery import LoadedLog, load_log
 from anabranch.log.segment import Segment
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.record_batch import LOG_APPEND_TIME_FLAG, read_header
+
+if TYPE_CHECKING:
+    from anabranch.log.slot_index import SlotIndexes
 
 _LOG = logging.getLogger(__name__)
 
@@ -88,6 +91,11 @@ class PartitionLog:
         self.producer_states = loaded.producer_states
         self.leader_epochs = loaded.leader_epochs
         self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+        # Which record is in which slot, for the readers of branches; None until there are any.
+        self.slot_indexes: SlotIndexes | None = None
+        # How often segments were replaced or removed: who works on bytes that were read earlier
+        # can tell whether the log still has them.
+        self.replacements = 0
         self._segments = loaded.segments
         self._base_offsets = [segment.base_offset for segment in self._segments]
         self._active = self._segments[-1]
@@ -454,6 +462,9 @@ class PartitionLog:
         self._segments = sorted([*kept, *new], key=lambda segment: segment.base_offset)
         self._base_offsets = [segment.base_offset for segment in self._segments]
         self._unsynced = [segment for segment in self._unsynced if id(segment) not in gone]
+        self.replacements += 1
+        if self.slot_indexes is not None:
+            self.slot_indexes.forget(old)
 
     # Flushing
 
@@ -529,6 +540,8 @@ class PartitionLog:
                 self.flush(now_ms)
                 self._active.seal()
                 self._write_checkpoints()
+                if self.slot_indexes is not None:
+                    self.slot_indexes.write_all()
         except (OSError, KafkaError) as error:
             is_clean = False
             _LOG.error("%s-%d: closing failed: %s", self.topic, self.partition, error)
@@ -568,6 +581,8 @@ class PartitionLog:
         for segment in self._segments:
             with contextlib.suppress(OSError):
                 segment.close()
+        if self.slot_indexes is not None:
+            self.slot_indexes.clear()
 
 
 def remove_folder(folder: Path) -> None:

@@ -37,7 +37,13 @@ from anabranch.log.producer_state import (
     snapshot_path,
     write_snapshot,
 )
-from anabranch.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from anabranch.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SLOTS_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+)
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.record_batch import HEADER_SIZE, BatchHeader
 
@@ -102,7 +108,7 @@ def load_log(
     if end_offset < log_start_offset or not segments:
         # Records up to the log's start were deleted for good, so the log cannot end before it.
         for segment in segments:
-            _unlink(segment.file_paths())
+            _unlink([*segment.file_paths(), segment.path(SLOTS_SUFFIX)])
         segments = [_new_segment(folder, max(log_start_offset, 0), config, now_ms)]
         end_offset = segments[0].next_offset
     else:
@@ -164,7 +170,7 @@ def _finish_swap(folder: Path, base_offset: int) -> None:
     swap = folder / f"{base_offset:020d}{LOG_SUFFIX}{SWAP_SUFFIX}"
     next_offset = _next_offset_of(swap, base_offset)
     for name in os.listdir(folder):
-        if name.endswith((LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and (
+        if name.endswith((LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SLOTS_SUFFIX)) and (
             base_offset <= _base_offset(name) < next_offset or _base_offset(name) == base_offset
         ):
             os.unlink(folder / name)
@@ -192,7 +198,7 @@ def _find_segments(folder: Path, config: LogConfig, now_ms: int) -> list[Segment
     """The segments on disk, oldest first; index files without a segment are removed."""
     names = set(os.listdir(folder))
     bases = sorted(_base_offset(name) for name in names if _is_segment_file(name, LOG_SUFFIX))
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SLOTS_SUFFIX):
         for name in names:
             if _is_segment_file(name, suffix) and _base_offset(name) not in bases:
                 os.unlink(folder / name)
@@ -281,7 +287,10 @@ def _check_segments(
 
     `safe_offset` is up to where the disk was told to hold the log.
     """
-    for i in range(_floor(segments, recovery_point), len(segments)):
+    first_checked = _floor(segments, recovery_point)
+    # What the slot indexes were made from may not be what the disk has now.
+    _unlink([segment.path(SLOTS_SUFFIX) for segment in segments[first_checked:]])
+    for i in range(first_checked, len(segments)):
         segment = segments[i]
         problem = check_segment(segment, config.index_interval_bytes, epochs)
         valid_bytes = segment.size_bytes

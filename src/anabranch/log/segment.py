@@ -17,7 +17,7 @@ import mmap
 import os
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from anabranch.log.indexes import (
     OFFSET_ENTRY_SIZE,
@@ -34,6 +34,8 @@ from anabranch.wire.record_batch import HEADER_SIZE, BatchHeader, read_header
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
+SLOTS_SUFFIX: Final = ".slots"
+"""The slot index, which only segments of branched topics have; see `slot_index`."""
 
 READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
 # Pages read through a map count as this process's memory until they are let go, though they are
@@ -45,6 +47,13 @@ _BATCH_LENGTH_MIN = HEADER_SIZE - _LENGTH_PREFIX_SIZE
 _WALK = Struct(">qi11xi")  # base offset, batch length, last offset delta
 _walk = _WALK.unpack_from
 _NO_BYTES = memoryview(b"")
+
+
+class Slice(NamedTuple):
+    """Whole batches of a segment; the next batch, if there is one, is not below `next_offset`."""
+
+    next_offset: int
+    batches: memoryview
 
 
 class Segment:
@@ -349,6 +358,30 @@ class Segment:
         if self._view is None:
             return memoryview(_pread_exactly(self.fd, end - position, position))
         return self._view[position:end]
+
+    def slices(self, offset: int, slice_bytes: int, max_bytes: int) -> list["Slice"]:
+        """Consecutive slices of whole batches from the one that contains `offset` on.
+
+        They are for somebody who reads the segment from end to end: some `max_bytes` in slices of
+        some `slice_bytes`, a batch at least in each; empty behind the last batch.
+        """
+        self._was_read = True
+        position = self.position_of(offset)
+        first, limit = position, min(position + max_bytes, self.size_bytes)
+        slices: list[Slice] = []
+        while position < limit:
+            if self.size_bytes - position <= slice_bytes:
+                end, next_offset = self.size_bytes, self.next_offset
+            else:
+                end, next_offset = self._last_edge(position, position + slice_bytes, True)
+            slices.append(Slice(next_offset, self.slice(position, end)))
+            position = end
+        if slices and not self.is_active:
+            self._read_ahead(first, position)
+        self._touched_bytes += position - first
+        if self._touched_bytes > _TOUCHED_BYTES_MAX:
+            self.release_memory()
+        return slices
 
     def _last_edge(self, position: int, limit: int, min_one_batch: bool) -> tuple[int, int]:
         """The end of the last whole batch before `limit`, and the offset that follows it.
