@@ -79,6 +79,9 @@ class FakeLoop:
         self.alarms.append(Alarm(self.now_ms + delay_s * 1000, callback, args))
         return self.alarms[-1]
 
+    def time(self) -> float:
+        return self.now_ms / 1000
+
     def call_soon(self, callback: Callable[..., None], *args: Any) -> Alarm:
         return self.call_later(0, callback, *args)
 

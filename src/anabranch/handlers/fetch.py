@@ -182,7 +182,8 @@ class _Fetch:
             if self.refusal is not None:
                 raise self.refusal  # it was tried, and would be again for ever
             self.job = read.job
-        with_filler = bool(read.parts) or read.is_exhausted or is_last
+        is_over = read.is_exhausted or (is_last and read.job is None)
+        with_filler = bool(read.parts) or is_over
         records = join_parts(read, partition.log.leader_epoch, with_filler=with_filler)
         return records, read.size_bytes
 
