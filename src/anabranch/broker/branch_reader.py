@@ -23,6 +23,7 @@ from anabranch.branch.split import SplitChunk, filler_batch, split_batches
 from anabranch.broker.branch_cache import BranchCache, CachedChunk, ChunkKey
 from anabranch.broker.partition import BranchTail, Partition
 from anabranch.log.partition_log import PartitionLog
+from anabranch.log.slot_index import slot_indexes_of
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
 
@@ -179,7 +180,8 @@ class BranchReader:
         future = asyncio.get_running_loop().run_in_executor(
             self.executor, split_batches, batches, key.ranges, tail.source.slot_rule
         )
-        future.add_done_callback(lambda done: self._end(job, tail, key, offset, done))
+        replacements = key.log.replacements
+        future.add_done_callback(lambda done: self._end(job, tail, key, offset, replacements, done))
         return job
 
     def _end(
@@ -188,6 +190,7 @@ class BranchReader:
         tail: BranchTail,
         key: ChunkKey,
         offset: int,
+        replacements: int,
         done: "asyncio.Future[SplitChunk]",
     ) -> None:
         del self._jobs[key, offset]
@@ -198,7 +201,7 @@ class BranchReader:
             job.error = unreadable(key.log, error)
             logs.error("branch.split.failed", log=key.log.folder.name, reason=repr(error))
         elif tail in tail.source.branch_tails and not key.log.is_closed:
-            job.cached = self._keep(tail, key, offset, done.result())
+            job.cached = self._keep(tail, key, offset, done.result(), replacements)
         for waiter in job.waiters:
             waiter()
 
