@@ -166,10 +166,16 @@ class BranchReader:
                 chunk = split_batches(batches, key.ranges, tail.source.slot_rule)
             except ValueError as error:
                 raise unreadable(key.log, error) from error
-            return self._keep(tail, key, offset, chunk)
+            return self._keep(tail, key, offset, chunk, key.log.replacements)
         return self._start(tail, key, offset, batches)
 
-    def _keep(self, tail: BranchTail, key: ChunkKey, offset: int, chunk: SplitChunk) -> CachedChunk:
+    def _keep(
+        self, tail: BranchTail, key: ChunkKey, offset: int, chunk: SplitChunk, replacements: int
+    ) -> CachedChunk:
+        """Keep a chunk; the slots of its records are a by-product that is worth keeping too."""
+        slot_indexes_of(key.log).note(
+            tail.source.slot_rule, replacements, chunk.next_offset, chunk.index
+        )
         return self.cache.add(key, offset, chunk)
 
     # Jobs -------------------------------------------------------------------------------------
