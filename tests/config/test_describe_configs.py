@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS
+from anabranch.config.branch_settings import COMMIT_SOURCE_CONFIG, FIXED_CONFIGS
+from anabranch.config.definitions import ALIASES, BROKER_SETTINGS, TOPIC_SETTINGS
 from anabranch.config.describe import (
     ConfigRow,
+    describe_branch_topic,
     describe_broker,
     describe_cluster_default,
     describe_topic,
@@ -96,10 +98,24 @@ def test_a_topic_value_from_a_coarser_spelling() -> None:
 
 
 def test_a_topic_shows_every_setting_once() -> None:
-    """All settings are there except those for tests, which show when they are set."""
+    """All settings are there except those of branch topics and, unless set, those for tests."""
     names = [row.name for row in describe_topic(settings(), NOTHING, {})]
-    assert sorted(names) == sorted(TOPIC_SETTINGS.keys() - {"internal.segment.bytes"})
+    absent = {"internal.segment.bytes", COMMIT_SOURCE_CONFIG, *FIXED_CONFIGS}
+    assert sorted(names) == sorted(TOPIC_SETTINGS.keys() - absent)
     assert topic_row("internal.segment.bytes", internal_segment_bytes="9").value == "9"
+
+
+def test_a_branch_topic_shows_every_setting_once() -> None:
+    """Its own and its source's; only whether it commits to the source is there to be set."""
+    overrides = {"branch.ranges": "8", "branch.commit.source": "true", "retention.ms": "5"}
+    rows = {row.name: row for row in describe_branch_topic(settings(), NOTHING, overrides)}
+    assert sorted(rows) == sorted(TOPIC_SETTINGS.keys() - {"internal.segment.bytes"})
+    assert [name for name, row in rows.items() if not row.read_only] == ["branch.commit.source"]
+    assert (rows["branch.ranges"].value, rows["branch.ranges"].source) == ("8", 1)
+    assert (rows["retention.ms"].value, rows["retention.ms"].source) == ("5", 1)
+    assert (rows["branch.null.key"].value, rows["branch.null.key"].source) == ("unordered", 5)
+    (row,) = describe_branch_topic(settings(), NOTHING, overrides, ["branch.commit.source", "x"])
+    assert (row.value, row.source, row.read_only) == ("true", 1, False)
 
 
 def test_unknown_names_are_left_out() -> None:
@@ -111,7 +127,7 @@ def test_unknown_names_are_left_out() -> None:
 def test_a_broker_shows_every_setting_once() -> None:
     """All settings and their other names."""
     names = [row.name for row in describe_broker(settings(), NOTHING)]
-    assert sorted(names) == sorted({*BROKER_SETTINGS, "broker.id"} - {"internal.segment.bytes"})
+    assert sorted(names) == sorted({*BROKER_SETTINGS, *ALIASES} - {"internal.segment.bytes"})
 
 
 def test_a_broker_setting_given_at_the_start() -> None:

@@ -55,6 +55,10 @@ def test_a_topic_default_is_the_broker_default(topic: Setting) -> None:
 
 def test_names_are_unique() -> None:
     """No line of the table is lost to another line of the same name."""
+    from anabranch.config.branch_settings import (
+        BRANCH_BROKER_SETTING_LINES,
+        BRANCH_TOPIC_SETTING_LINES,
+    )
     from anabranch.config.broker_settings import BROKER_SETTING_LINES
     from anabranch.config.consumer_group_settings import (
         CONSUMER_GROUP_SETTING_LINES,
@@ -65,10 +69,17 @@ def test_names_are_unique() -> None:
     from anabranch.config.metrics_settings import METRICS_SETTING_LINES
     from anabranch.config.topic_settings import TOPIC_SETTING_LINES
 
-    lines = (BROKER_SETTING_LINES, LOG_SETTING_LINES, GROUP_SETTING_LINES, METRICS_SETTING_LINES)
-    assert len(BROKER_SETTINGS) == sum(map(len, (*lines, CONSUMER_GROUP_SETTING_LINES)))
+    lines = (
+        BROKER_SETTING_LINES,
+        LOG_SETTING_LINES,
+        GROUP_SETTING_LINES,
+        METRICS_SETTING_LINES,
+        CONSUMER_GROUP_SETTING_LINES,
+        BRANCH_BROKER_SETTING_LINES,
+    )
+    assert len(BROKER_SETTINGS) == sum(map(len, lines))
     assert len(GROUP_SETTINGS) == len(GROUP_RESOURCE_SETTING_LINES)
-    assert len(TOPIC_SETTINGS) == len(TOPIC_SETTING_LINES)
+    assert len(TOPIC_SETTINGS) == len(TOPIC_SETTING_LINES) + len(BRANCH_TOPIC_SETTING_LINES)
     assert not ALIASES.keys() & BROKER_SETTINGS.keys()
 
 

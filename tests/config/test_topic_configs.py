@@ -2,6 +2,7 @@
 
 import pytest
 
+from anabranch.config.branch_settings import FIXED_CONFIGS
 from anabranch.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS
 from anabranch.config.layers import DynamicConfigs, effective_broker_value
 from anabranch.config.load import Settings, load_settings
@@ -70,13 +71,13 @@ def test_a_broker_value_has_layers_too() -> None:
 
 
 def test_resolved_values_are_whole_and_typed() -> None:
-    """The log gets every topic setting, parsed, and nothing that is only for tests."""
+    """The log gets every topic setting, parsed, and nothing for tests or of branch topics."""
     values = resolve_topic_values(
         settings("log.roll.hours=1", "flush.on.acks.all=true"),
         NOTHING,
         {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.25"},
     )
-    assert values.keys() == TOPIC_SETTINGS.keys() - {"internal.segment.bytes"}
+    assert values.keys() == TOPIC_SETTINGS.keys() - FIXED_CONFIGS - {"internal.segment.bytes"}
     assert values["segment.ms"] == 3_600_000
     assert values["flush.on.acks.all"] is True
     assert values["cleanup.policy"] == ("compact", "delete")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from handler_calls import Node
 
+from anabranch.config.branch_settings import COMMIT_SOURCE_CONFIG, FIXED_CONFIGS
 from anabranch.config.definitions import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.messages.describe_configs import (
@@ -71,10 +72,11 @@ def test_synonyms_and_documentation_when_asked_for(make_node: Callable[..., Node
 
 @pytest.mark.parametrize("keys", [None, []])
 def test_no_keys_ask_for_all(node: Node, keys: list[str] | None) -> None:
-    """A null and an empty list of keys give all configs that are not for tests only."""
+    """A null and an empty list of keys give all configs but those for tests or branch topics."""
     node.create_topic("t")
     names = {row.name for row in describe(node, TOPIC, "t", keys).configs}
-    assert names == {name for name, setting in TOPIC_SETTINGS.items() if not setting.internal}
+    shown = {name for name, setting in TOPIC_SETTINGS.items() if not setting.internal}
+    assert names == shown - FIXED_CONFIGS - {COMMIT_SOURCE_CONFIG}
 
 
 def test_this_broker(node: Node) -> None:
