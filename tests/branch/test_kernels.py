@@ -211,6 +211,22 @@ def test_unreadable_batch_goes_to_slot_0(damage: Callable[[bytes], bytes]) -> No
     assert struct.unpack("<3q", next_offsets)[::2] == (40, 120)
 
 
+@pytest.mark.parametrize(("length", "is_readable"), [("9880808000", True), ("9880808010", False)])
+def test_long_varints(length: str, is_readable: bool) -> None:
+    """A number may have needless bytes, as far as 32 bits go; its record stays as it is."""
+    one = batch_of([b"a"])
+    assert one[61] == 0x18  # 12 bytes
+    first, second = bytes.fromhex(length) + one[62:], bytes.fromhex("100000020461620100")
+    two = one[:61] + first + second
+    two = patched(patched(patched(two, 8, ">i", len(two) - 12), 23, ">i", 1), 57, ">i", 2)
+    outputs, index = split(two, 64)
+    assert (read_index(index)[0].flags == 0) == is_readable
+    if is_readable:
+        assert {out[61:] for out in outputs if out} == {first, second}
+    else:
+        assert outputs == [two, *[b""] * 63]
+
+
 def test_damaged_span_ends_at_the_next_batch() -> None:
     """A last offset delta that reaches into the next batch is not believed."""
     wide = patched(batch_of(KEYS, 0), 23, ">i", 10**6)
