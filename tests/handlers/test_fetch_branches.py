@@ -27,13 +27,14 @@ RANGES = 4
 
 
 @pytest.fixture
-def stage(node: Node, loop: FakeLoop) -> "Stage":
-    return Stage(node, loop)
+def make_stage(make_node: Callable[..., Node], loop: FakeLoop) -> Callable[..., "Stage"]:
+    """Start a broker; branches are served at once unless the test says otherwise."""
+    return lambda *overrides: Stage(make_node("branch.fetch.linger.ms=0", *overrides), loop)
 
 
 @pytest.fixture
-def make_stage(make_node: Callable[..., Node], loop: FakeLoop) -> Callable[..., "Stage"]:
-    return lambda *overrides: Stage(make_node(*overrides), loop)
+def stage(make_stage: Callable[..., "Stage"]) -> "Stage":
+    return make_stage()
 
 
 class Stage:
@@ -404,3 +405,89 @@ def test_nobody_waits_nothing_is_sorted(stage: Stage) -> None:
     call.deferred.cancel()
     stage.produce(*KEYS)
     assert len(stage.node.broker.branches.cache) == 0
+
+
+# Lingering ----------------------------------------------------------------------------------------
+
+LINGER_MS = 20
+
+
+@pytest.fixture
+def lingering(make_stage: Callable[..., Stage]) -> Stage:
+    return make_stage(f"branch.fetch.linger.ms={LINGER_MS}")
+
+
+def found(call: Call) -> list[int]:
+    (data,) = answers(call.answer)
+    return [record.offset for record in all_records(bytes(data.records or b""))]
+
+
+def test_a_pause_and_then_a_record(lingering: Stage) -> None:
+    """After a pause nothing is held back."""
+    lingering.loop.pass_ms(1000)
+    call = lingering.begin(0, wait_ms=WAIT_MS)
+    lingering.produce(KEYS[0])
+    assert found(call) == [0]
+
+
+def test_a_busy_tail_is_served_together(lingering: Stage) -> None:
+    """What follows within the time leaves at its end, for all branches at once."""
+    stage = lingering
+    stage.loop.pass_ms(1000)
+    first = stage.begin(0, wait_ms=WAIT_MS)
+    stage.produce(KEYS[0])
+    assert first.is_answered
+    calls = [stage.begin(r, offset=1, wait_ms=WAIT_MS) for r in range(3)]
+    for key in (KEYS[0], KEYS[1], KEYS[0]):
+        stage.loop.pass_ms(5)
+        stage.produce(key)
+    assert not any(call.is_answered for call in calls)
+    stage.loop.pass_ms(4)
+    assert not any(call.is_answered for call in calls)
+    stage.loop.pass_ms(1.001)
+    assert [call.is_answered for call in calls] == [True, True, False]
+    assert (found(calls[0]), found(calls[1])) == ([1, 3], [2])
+
+
+def test_a_fetch_that_finds_a_little_waits_too(lingering: Stage) -> None:
+    """It would be one more answer for few records; nothing of them is lost by the wait."""
+    stage = lingering
+    stage.loop.pass_ms(1000)
+    first = stage.begin(0, wait_ms=WAIT_MS)
+    stage.produce(KEYS[0])
+    assert first.is_answered
+    stage.produce(KEYS[0], KEYS[1])
+    late = stage.begin(0, offset=1, wait_ms=WAIT_MS)
+    other = stage.begin(1, offset=0, wait_ms=WAIT_MS)
+    assert not late.is_answered and not other.is_answered
+    stage.loop.pass_ms(LINGER_MS + 0.001)
+    assert (found(late), found(other)) == ([1], [2])
+
+
+def test_much_is_not_held_back(lingering: Stage) -> None:
+    """Nor is what a fetch finds that has not reached the end, or does not want to wait."""
+    stage = lingering
+    stage.loop.pass_ms(1000)
+    first = stage.begin(0, wait_ms=WAIT_MS)
+    stage.produce(KEYS[0])
+    assert first.is_answered
+    stage.produce(KEYS[0], value=bytes(60_000))
+    stage.produce(KEYS[0], value=bytes(10_000))
+    (data,) = stage.fetch(0, offset=1, wait_ms=WAIT_MS)
+    assert [record.offset for record in all_records(bytes(data.records or b""))] == [1, 2]
+    assert found(stage.begin(0, offset=2, wait_ms=0)) == [2]
+    assert found(stage.begin(0, offset=1, wait_ms=WAIT_MS, max_bytes=61_000)) == [1]
+    assert not stage.begin(0, offset=2, wait_ms=WAIT_MS).is_answered
+
+
+def test_the_end_of_the_wait_comes_first(lingering: Stage) -> None:
+    """A fetch with little patience is answered when it said, with what there is."""
+    stage = lingering
+    stage.loop.pass_ms(1000)
+    first = stage.begin(0, wait_ms=WAIT_MS)
+    stage.produce(KEYS[0])
+    assert first.is_answered
+    call = stage.begin(0, offset=1, wait_ms=3)
+    stage.produce(KEYS[0])
+    stage.loop.pass_ms(3)
+    assert found(call) == [1]

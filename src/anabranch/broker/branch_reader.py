@@ -34,6 +34,8 @@ CHUNK_BYTES = 1024 * 1024
 # a thread and back; decompressing takes longer per byte.
 _INLINE_BYTES = 64 * 1024
 _INLINE_COMPRESSED_BYTES = 8 * 1024
+# So much is worth an answer at any time.
+_LINGER_BYTES_MAX = 64 * 1024
 _ATTRIBUTES_LOW_BYTE = 22
 _CODEC_MASK = 0x07
 _NO_BYTES = memoryview(b"")
@@ -73,9 +75,12 @@ class BranchRead(NamedTuple):
 class BranchReader:
     """Reads the branches of all logs; lives on the event loop."""
 
-    def __init__(self, cache_max_bytes: int, scan_max_bytes: int, threads: int = 2) -> None:
+    def __init__(
+        self, cache_max_bytes: int, scan_max_bytes: int, linger_ms: int = 0, threads: int = 2
+    ) -> None:
         self.cache = BranchCache(cache_max_bytes)
         self.scan_max_bytes = scan_max_bytes
+        self._linger_s = linger_ms / 1000
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="branch")
         self._jobs: dict[tuple[ChunkKey, int], SplitJob] = {}
 
@@ -214,49 +219,86 @@ class BranchReader:
     # Waking -----------------------------------------------------------------------------------
 
     def appended(self, source: Partition) -> None:
-        """Tell the fetches parked on branches of a partition what arrived for them."""
+        """Tell the fetches parked on branches of a partition what arrived for them, or do it soon.
+
+        At a busy tail every append would wake every branch, and most of the cost is that of
+        requests. So a tail is looked at once and then not before `branch.fetch.linger.ms` passed;
+        records after a pause leave at once.
+        """
         for tail in source.branch_tails:
-            if tail.parked_count and not tail.is_looking:
-                self._look(tail)
+            if tail.parked_count and not tail.is_looking and tail.timer is None:
+                self.look_soon(tail)
+
+    def look_soon(self, tail: BranchTail) -> None:
+        """Look at a tail now, or when it opens."""
+        loop = asyncio.get_running_loop()
+        rest_s = tail.opens_s - loop.time()
+        if rest_s <= 0:
+            self._look(tail)
+        elif tail.timer is None:
+            tail.timer = loop.call_later(rest_s, self._open, tail)
+
+    def _open(self, tail: BranchTail) -> None:
+        tail.timer = None
+        if tail.parked_count and not tail.is_looking:
+            self._look(tail)
+
+    def is_lingering(self, partition: Partition, read: BranchRead) -> bool:
+        """Whether what a read found at the tail shall wait for more."""
+        assert partition.branch is not None
+        return (
+            0 < read.size_bytes < _LINGER_BYTES_MAX
+            and read.covered_offset >= partition.log.log_end_offset
+            and asyncio.get_running_loop().time() < partition.branch.tail.opens_s
+        )
 
     def _look(self, tail: BranchTail) -> None:
         """Find out for which branches there is something new, and wake who waits for it."""
-        log = tail.source.log
-        key = ChunkKey(log, tail.ranges)
         tail.is_looking = False
-        while tail.seen_offset < log.log_end_offset and not log.is_closed:
+        log = tail.source.log
+        if self._linger_s:
+            tail.opens_s = asyncio.get_running_loop().time() + self._linger_s
+        key = ChunkKey(log, tail.ranges)
+        waiting = [part for part in tail.branches if part.parked_fetches]
+        position = min((_seen(part) for part in waiting), default=log.log_end_offset)
+        while position < log.log_end_offset and not log.is_closed:
             try:
-                found = self._find(tail, key, tail.seen_offset)
+                found = self._find(tail, key, position)
             except KafkaError:
                 found = None
-            if found is None:
-                tail.seen_offset = log.log_end_offset
-                return
             if isinstance(found, SplitJob):
                 tail.is_looking = True
                 found.waiters.append(partial(self._look_again, tail, found))
                 return
-            seen, tail.seen_offset = tail.seen_offset, found.chunk.next_offset
-            _wake(tail, found.chunk, seen)
+            if found is None:
+                break
+            _wake(waiting, found.chunk)
+            position = found.chunk.next_offset
 
     def _look_again(self, tail: BranchTail, job: SplitJob) -> None:
-        tail.is_looking = False
-        if job.cached is not None:
-            tail.seen_offset = max(tail.seen_offset, job.cached.first_offset)
-            seen, tail.seen_offset = tail.seen_offset, job.cached.chunk.next_offset
-            _wake(tail, job.cached.chunk, seen)
-            self._look(tail)
-        else:
+        if job.error is not None:
             # Whoever waits reads again and sees the error for itself.
             for part in tail.branches:
                 for fetch in list(part.parked_fetches):
                     fetch.count(1 << 62)
+        elif job.cached is not None:
+            _wake([part for part in tail.branches if part.parked_fetches], job.cached.chunk)
+        self._look(tail)
 
 
-def _wake(tail: BranchTail, chunk: SplitChunk, seen_offset: int) -> None:
-    for range_index, part in enumerate(tail.branches):
-        if part.parked_fetches:
-            found_bytes = chunk.touched_bytes(range_index, seen_offset)
+def _seen(part: Partition) -> int:
+    assert part.branch is not None
+    return part.branch.seen_offset
+
+
+def _wake(waiting: list[Partition], chunk: SplitChunk) -> None:
+    """Tell the fetches that are parked on branches what a chunk has for them."""
+    for part in waiting:
+        branch = part.branch
+        assert branch is not None
+        if branch.seen_offset < chunk.next_offset and part.parked_fetches:
+            found_bytes = chunk.touched_bytes(branch.range_index, branch.seen_offset)
+            branch.seen_offset = chunk.next_offset
             if found_bytes:
                 for fetch in list(part.parked_fetches):
                     if fetch in part.parked_fetches:

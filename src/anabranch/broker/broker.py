@@ -74,7 +74,9 @@ class Broker:
         )
         self.cluster_id = self.engine.cluster_id
         self.branches = BranchReader(
-            settings.get_int("branch.cache.max.bytes"), settings.get_int("branch.scan.max.bytes")
+            settings.get_int("branch.cache.max.bytes"),
+            settings.get_int("branch.scan.max.bytes"),
+            settings.get_int("branch.fetch.linger.ms"),
         )
         self.purgatory = Purgatory(self.branches.appended)
         self.wake_fetches = self.purgatory.wake

@@ -7,6 +7,7 @@ part of it readers get.
 
 from __future__ import annotations
 
+from asyncio import TimerHandle
 from typing import TYPE_CHECKING
 
 from anabranch.branch.slots import DEFAULT_RULE
@@ -50,36 +51,44 @@ class Partition:
 
 
 class BranchTail:
-    """All branches that one branch topic has of a source's partition."""
+    """All branches that one branch topic has of a source's partition, where new records arrive."""
 
-    __slots__ = ("branches", "is_looking", "parked_count", "ranges", "seen_offset", "source")
+    __slots__ = (
+        "branches",
+        "is_looking",
+        "opens_s",
+        "parked_count",
+        "ranges",
+        "source",
+        "timer",
+    )
 
     def __init__(self, source: Partition, ranges: int) -> None:
         self.source = source
         self.ranges = ranges
         # By range, once all of them are made.
         self.branches: list[Partition] = []
-        # What was appended below it was told to the fetches parked on the branches.
-        self.seen_offset = 0
-        # Whether somebody is about to find out what is new from there on.
-        self.is_looking = False
         self.parked_count = 0
-
-    def note_parked(self) -> None:
-        """A fetch that read up to the log's end waits on one of the branches."""
-        if not self.parked_count and not self.is_looking:
-            self.seen_offset = self.source.log.log_end_offset
-        self.parked_count += 1
-
-    def note_left(self) -> None:
-        self.parked_count -= 1
+        # Whether somebody is about to find out what is new.
+        self.is_looking = False
+        # Before this time of the loop nobody is woken (`branch.fetch.linger.ms`); the timer that
+        # does it then, if something arrived meanwhile.
+        self.opens_s = 0.0
+        self.timer: TimerHandle | None = None
 
 
 class PartitionBranch:
-    """Which range of its source's partition a branch is."""
+    """Which range of its source's partition a branch is, and what its parked fetches know."""
 
-    __slots__ = ("range_index", "tail")
+    __slots__ = ("range_index", "seen_offset", "tail")
 
     def __init__(self, tail: BranchTail, range_index: int) -> None:
         self.tail = tail
         self.range_index = range_index
+        # What lies below it is known to the fetches that are parked here.
+        self.seen_offset = 0
+
+    def note_parked(self, seen_offset: int, *, is_first: bool) -> None:
+        """A fetch waits here that has looked at everything below `seen_offset`."""
+        self.seen_offset = seen_offset if is_first else min(self.seen_offset, seen_offset)
+        self.tail.parked_count += 1

@@ -13,7 +13,7 @@ source marks it, and `look_at_branches` finds out which of its branches got how 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from anabranch.broker.partition import Partition
 
@@ -24,7 +24,7 @@ class ParkedFetch:
     `complete` learns whether the fetch got what it waited for; if not, nothing more will come.
     """
 
-    __slots__ = ("_complete", "_fail", "_missing_bytes", "_partitions", "_timer")
+    __slots__ = ("_complete", "_fail", "_missing_bytes", "_partitions", "_seen_offsets", "_timer")
 
     def __init__(
         self,
@@ -32,20 +32,25 @@ class ParkedFetch:
         missing_bytes: int,
         complete: Callable[[bool], None],
         fail: Callable[[Exception], None],
+        seen_offsets: Mapping[Partition, int] | None = None,
     ) -> None:
         self._partitions = partitions
         self._missing_bytes = missing_bytes
         self._complete = complete
         self._fail = fail
+        # Of branches: how far the fetch has looked, unless that is the log's end.
+        self._seen_offsets = seen_offsets or {}
         self._timer: asyncio.TimerHandle | None = None
 
     def park(self, max_wait_ms: int) -> None:
         for partition in self._partitions:
+            is_first = not partition.parked_fetches
             partition.parked_fetches[self] = None
             # Appends that nobody was told of yet were read by this fetch already.
             self._missing_bytes += partition.appended_bytes
             if partition.branch is not None:
-                partition.branch.tail.note_parked()
+                seen_offset = self._seen_offsets.get(partition, partition.log.log_end_offset)
+                partition.branch.note_parked(seen_offset, is_first=is_first)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max_wait_ms / 1000, self.finish)
 
@@ -56,7 +61,7 @@ class ParkedFetch:
             self._timer = None
         for partition in self._partitions:
             if partition.parked_fetches.pop(self, self) is None and partition.branch is not None:
-                partition.branch.tail.note_left()
+                partition.branch.tail.parked_count -= 1
 
     def finish(self, *, is_satisfied: bool = False) -> None:
         """Answer now, with whatever there is."""

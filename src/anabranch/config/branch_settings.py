@@ -167,6 +167,16 @@ BRANCH_BROKER_SETTING_LINES: tuple[Setting, ...] = (
     ),
     _line(
         Scope.BROKER,
+        "branch.fetch.linger.ms",
+        ConfigType.INT,
+        15,
+        between(0, 10_000),
+        "How long new records of a branched topic wait for more after its branches were last "
+        "served, so that busy branches cost fewer requests. Records that arrive after a pause are "
+        "served at once; 0 serves all at once.",
+    ),
+    _line(
+        Scope.BROKER,
         "branch.ranges.per.partition",
         ConfigType.INT,
         8,

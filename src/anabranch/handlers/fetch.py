@@ -58,7 +58,9 @@ class _Fetch:
         "held",
         "is_incremental",
         "job",
+        "lingering",
         "max_bytes",
+        "may_linger",
         "read_committed",
         "refusal",
         "searches",
@@ -87,6 +89,9 @@ class _Fetch:
         self.job: SplitJob | None = None
         self.held: CachedChunk | None = None
         self.searches: dict[SessionKey, Search] = {}
+        # At a busy tail a first read leaves what it finds until the branches are served together.
+        self.may_linger = request.max_wait_ms > 0
+        self.lingering: dict[Partition, int] = {}
         self.refusal: KafkaError | None = None
 
     def read(self, *, is_last: bool = True) -> tuple[FetchResponse, int, bool]:
@@ -139,9 +144,10 @@ class _Fetch:
                 room = max(0, min(wanted.max_bytes, self.max_bytes - size_so_far_bytes))
                 is_first = size_so_far_bytes == 0
                 if partition.branch is not None:
-                    records, found_bytes = self._read_branch(
-                        partition, wanted, room, end, is_first, is_last
-                    )
+                    if wanted.fetch_offset != end:  # where most fetches wait
+                        records, found_bytes = self._read_branch(
+                            partition, wanted, room, end, is_first, is_last
+                        )
                 else:
                     records = log.read(wanted.fetch_offset, room, min_one_batch=is_first, upto=end)
                     found_bytes = len(records)
@@ -176,6 +182,9 @@ class _Fetch:
             search=self.searches.get(key),
             held=self.held,
         )
+        if self.may_linger and self.broker.branches.is_lingering(partition, read):
+            self.lingering[partition] = wanted.fetch_offset
+            return _NO_RECORDS, 0
         if not read.parts:
             self.searches[key] = Search(read.covered_offset, read.scanned_bytes)
         if read.job is not None:
@@ -319,9 +328,13 @@ class _Waiting:
         partitions = [find_partition(self._broker, wanted) for wanted in self._fetch.wanted]
         self._has_branches = any(partition.branch is not None for partition in partitions)
         missing_bytes = self._min_bytes - size_bytes
-        parked = ParkedFetch(partitions, missing_bytes, self._woken, self._deferred.fail)
+        lingering, self._fetch.lingering = self._fetch.lingering, {}
+        parked = ParkedFetch(partitions, missing_bytes, self._woken, self._deferred.fail, lingering)
         self._deferred.on_cancel = parked.leave
         parked.park(max(0, round((self._ends_s - asyncio.get_running_loop().time()) * 1000)))
+        for partition in lingering:
+            assert partition.branch is not None
+            self._broker.branches.look_soon(partition.branch.tail)
 
     def _sorted(self, job: SplitJob) -> None:
         if self._deferred.is_done:
@@ -342,6 +355,7 @@ class _Waiting:
         return asyncio.get_running_loop().time() >= self._ends_s
 
     def _read(self, *, is_last: bool) -> None:
+        self._fetch.may_linger = False
         response, size_bytes, is_urgent = self._fetch.read(is_last=is_last)
         is_enough = size_bytes >= self._min_bytes or is_urgent
         if is_enough or (is_last and self._fetch.job is None):
