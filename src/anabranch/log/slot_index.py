@@ -259,7 +259,7 @@ class SlotIndexes:
         first = max(bisect_right(segments, from_offset, key=_base_offset) - 1, 0)
         for i in range(first, len(segments)):
             segment = segments[i]
-            if segment.base_offset >= upto:
+            if segment.base_offset >= upto or from_offset >= upto:
                 return
             if segment.next_offset > from_offset:
                 yield segment
