@@ -92,7 +92,9 @@ static inline uint64_t xxh64(Bytes p, size_t size) {
 }
 
 /* The upper 16 bits: see slots.py for why these and not the producer's partitioner. */
-static inline uint32_t slot_of_key(Bytes key, size_t size) { return xxh64(key, size) >> 48; }
+static inline uint32_t slot_of_key(Bytes key, size_t size) {
+    return (uint32_t)(xxh64(key, size) >> 48);
+}
 
 static uint32_t slot_of_block(int64_t block) {
     uint64_t big_endian = __builtin_bswap64((uint64_t)block);
@@ -220,6 +222,7 @@ typedef struct {
     int64_t base_offset;
     int64_t next_offset;
     int32_t records_count;
+    int is_compressed;   /* so that the payload is not where the batch is */
     uint32_t branch;     /* of all records, when WHOLE */
     size_t first_record; /* where its records begin in `Split.record_branch` */
     enum Kind kind;
@@ -243,34 +246,36 @@ static size_t size_of_batch(Bytes p, Bytes end) {
     return size <= (size_t)(end - p) ? size : 0;
 }
 
-/* How many batches there are, and of those with a codec; -1 when the bytes are something else. */
-static Py_ssize_t count_batches(Bytes p, Bytes end, Py_ssize_t *compressed) {
+static const char not_batches[] = "the bytes are not a run of whole batches of format v2";
+static const char not_rising[] = "the offsets of the batches do not rise";
+
+/* How many batches there are; -1 when the bytes are something else. */
+static Py_ssize_t count_batches(Bytes p, Bytes end) {
     Py_ssize_t count = 0;
-    *compressed = 0;
-    while (p < end) {
-        size_t size = size_of_batch(p, end);
-        if (!size) return -1;
-        count++;
-        *compressed += has_codec(p);
-        p += size;
-    }
+    for (size_t size; p < end; p += size, count++)
+        if (!(size = size_of_batch(p, end))) return -1;
     return count;
 }
 
-/* Fill in what the headers say. Offsets must rise, because readers look batches up by them; a last
-   offset delta that reaches into the next batch is cut off there. */
-static int read_headers(Bytes p, Batch *batches, size_t count) {
+/* Fill in what the headers say, or return what is wrong. Offsets must rise, because readers look
+   batches up by them; a last offset delta that reaches into the next batch is cut off there. */
+static const char *read_headers(Bytes p, Bytes end, Batch *batches, size_t count,
+                                Py_ssize_t *compressed) {
     int64_t previous = -1;
+    *compressed = 0;
     for (size_t k = 0; k < count; k++) {
         Batch *batch = &batches[k];
         batch->start = p;
-        batch->size = (size_t)load_be32(p + 8) + LENGTH_PREFIX_SIZE;
+        batch->size = size_of_batch(p, end);
+        if (!batch->size) return not_batches;
         batch->payload = p + HEADER_SIZE;
         batch->payload_size = batch->size - HEADER_SIZE;
         batch->records_count = count_of(p);
         batch->base_offset = load_be64(p);
+        batch->is_compressed = has_codec(p);
+        *compressed += batch->is_compressed;
         if (batch->base_offset <= previous || batch->base_offset > INT64_MAX - INT32_MAX - 1)
-            return -1;
+            return not_rising;
         previous = batch->base_offset;
         int32_t delta = (int32_t)load_be32(p + 23);
         batch->next_offset = batch->base_offset + (delta < 0 ? 0 : delta) + 1;
@@ -278,7 +283,7 @@ static int read_headers(Bytes p, Batch *batches, size_t count) {
             batches[k - 1].next_offset = batch->base_offset;
         p += batch->size;
     }
-    return 0;
+    return p == end ? NULL : not_batches;
 }
 
 /* ---- Varints ---------------------------------------------------------------------------- */
@@ -596,7 +601,8 @@ static int count_blocks(const Progress *g, Bytes p, Bytes end) {
         uint32_t last_delta = load_u32(p + 8), count = load_u32(p + 12), flags = load_u32(p + 20);
         size_t slots_size = pad8(2 * (size_t)count);
         size_t deltas_size = flags & FLAG_SPARSE ? pad8(4 * (size_t)count) : 0;
-        if (base <= previous_base || base > INT64_MAX - UINT32_MAX || count > (uint64_t)last_delta + 1 ||
+        if (base <= previous_base || base > INT64_MAX - UINT32_MAX ||
+            count > (uint64_t)last_delta + 1 ||
             flags > (FLAG_SPARSE | FLAG_CONTROL | FLAG_UNREADABLE) ||
             slots_size + deltas_size > (size_t)(end - p - BLOCK_HEADER_SIZE))
             return 0;
@@ -629,23 +635,20 @@ static PyObject *py_xxh64(PyObject *Py_UNUSED(module), PyObject *data) {
     return PyLong_FromUnsignedLongLong(hash);
 }
 
-static PyObject *not_batches(void) {
-    PyErr_SetString(PyExc_ValueError, "the bytes are not a run of whole batches of format v2");
-    return NULL;
-}
-
 static PyObject *py_compressed_batches(PyObject *Py_UNUSED(module), PyObject *data) {
     Py_buffer view;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) return NULL;
-    PyObject *list = PyList_New(0);
     Bytes start = view.buf, p = start, end = start + view.len;
+    Py_ssize_t count;
+    /* This walk reads the file if it is a mapped one, so it comes first and without the lock. */
+    Py_BEGIN_ALLOW_THREADS
+    count = count_batches(start, end);
+    Py_END_ALLOW_THREADS
+    PyObject *list = count < 0 ? NULL : PyList_New(0);
+    if (count < 0) PyErr_SetString(PyExc_ValueError, not_batches);
     while (list && p < end) {
         size_t size = size_of_batch(p, end);
-        if (!size) {
-            Py_CLEAR(list);
-            not_batches();
-            break;
-        }
+        if (!size) break;
         if (has_codec(p)) {
             PyObject *entry = Py_BuildValue("nni", (Py_ssize_t)(p + HEADER_SIZE - start),
                                             (Py_ssize_t)(size - HEADER_SIZE), codec_of(p));
@@ -664,7 +667,7 @@ static int prepare_split(Split *s, PyObject *payloads) {
     Py_ssize_t next = 0;
     for (size_t k = 0; k < s->count; k++) {
         Batch *batch = &s->batches[k];
-        if (has_codec(batch->start)) {
+        if (batch->is_compressed) {
             PyObject *payload = PyTuple_GetItem(payloads, next++);
             if (!payload) return 0;
             batch->payload = NULL;
@@ -766,23 +769,24 @@ static PyObject *py_split(PyObject *Py_UNUSED(module), PyObject *args) {
     }
     /* A tuple of our own, because a list may change while the lock is released. */
     if (!(payloads = PySequence_Tuple(sequence))) goto done;
-    Bytes start = view.buf;
-    Py_ssize_t compressed, count = count_batches(start, start + view.len, &compressed);
-    if (count < 0) {
-        not_batches();
-        goto done;
+    Bytes start = view.buf, end = start + view.len;
+    Py_ssize_t count, compressed = 0;
+    const char *wrong = not_batches;
+    Py_BEGIN_ALLOW_THREADS
+    count = count_batches(start, end);
+    if (count >= 0) {
+        s.count = (size_t)count;
+        s.batches = malloc((s.count + 1) * sizeof *s.batches);
+        if (s.batches) wrong = read_headers(start, end, s.batches, s.count, &compressed);
     }
-    if (PyTuple_Size(payloads) != compressed) {
+    Py_END_ALLOW_THREADS
+    if (count >= 0 && !s.batches)
+        PyErr_NoMemory();
+    else if (wrong)
+        PyErr_SetString(PyExc_ValueError, wrong);
+    else if (PyTuple_Size(payloads) != compressed)
         PyErr_Format(PyExc_ValueError, "%zd payloads for %zd compressed batches",
                      PyTuple_Size(payloads), compressed);
-        goto done;
-    }
-    s.count = (size_t)count;
-    s.batches = malloc((s.count + 1) * sizeof *s.batches);
-    if (!s.batches)
-        PyErr_NoMemory();
-    else if (read_headers(start, s.batches, s.count) < 0)
-        PyErr_SetString(PyExc_ValueError, "the offsets of the batches do not rise");
     else
         result = run_split(&s, payloads);
 done:

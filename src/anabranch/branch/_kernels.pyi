@@ -1,4 +1,4 @@
-"""Compiled loops over records; see `_kernels.c`. All of them run without the interpreter's lock."""
+"""Compiled loops over records; see `_kernels.c`. They run without the interpreter's lock."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,9 @@ def split(
     """Sort the records of `batches` into `branches` equal ranges of slots.
 
     `payloads` has the plain records of each batch that `compressed_batches` names, or None for one
-    that cannot be decompressed. With 0 branches only the last two results are made.
+    that cannot be decompressed. With 0 branches only the last two results are made. ValueError
+    when `batches` is not a run of whole batches whose offsets rise; what is wrong inside of a batch
+    is no error.
 
     Returns (output, starts, ends, next_offsets, index), all but the first little-endian arrays:
     branch b has output[starts[b]:starts[b + 1]] (uint64), whole batches in the order of the log;
