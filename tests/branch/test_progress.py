@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 from anabranch.branch.progress import (
     Progress,
     RangeStart,
-    measure,
-    plan_ranges,
+    Tally,
+    plan_of,
+    plan_tally,
+    progress_of,
+    progress_tally,
+    replay_tally,
     scan_starts,
 )
 from anabranch.branch.slots import branch_of_slot
@@ -73,20 +77,26 @@ class Log:
         self.high_watermark = end
         return self
 
-    def index(self, from_offset: int) -> list[bytes]:
-        """The runs of blocks that cover the log from an offset on, two batches in each."""
+    def count(self, from_offset: int, tally: Tally) -> None:
+        """Give a tally the runs of blocks from an offset on, two batches in each."""
         kept = [one for end, one in self.blocks if end > from_offset]
-        return [b"".join(kept[at : at + 2]) for at in range(0, len(kept), 2)]
+        runs = [b"".join(kept[at : at + 2]) for at in range(0, len(kept), 2)]
+        tally.add(runs[:1])
+        tally.add(runs[1:])
 
     def progress(self, *commits: int | None, known: Progress | None = None) -> Progress:
         starts = scan_starts(commits, self.log_start_offset, self.high_watermark, known)
-        return measure(
-            self.index(min(starts)), commits, starts, self.log_start_offset, self.high_watermark
-        )
+        tally = progress_tally(starts, self.high_watermark)
+        self.count(min(starts), tally)
+        return progress_of(tally, commits, self.log_start_offset)
 
-    def plan(self, ranges: int, *commits: int | None) -> list[RangeStart]:
+    def plan(self, ranges: int, *commits: int | None) -> tuple[RangeStart, ...]:
         starts = scan_starts(commits, self.log_start_offset, self.high_watermark)
-        return plan_ranges(self.index(min(starts)), starts, ranges, self.high_watermark)
+        tally = plan_tally(starts, ranges, self.high_watermark)
+        self.count(min(starts), tally)
+        replays = replay_tally(starts, tally.firsts, self.high_watermark)
+        self.count(min(starts), replays)
+        return plan_of(tally.firsts, replays)
 
 
 LOW, HIGH = 0, SLOT_COUNT - 1  # a slot of the first of two ranges, and one of the second
@@ -192,21 +202,21 @@ def test_a_plan_skips_nothing_and_counts_what_comes_again() -> None:
     quarter = SLOT_COUNT // 4
     log = Log().batch(0, quarter, 0, quarter, 2 * quarter, 3 * quarter, 2 * quarter)
     # The first half is done below 2, the second one below 6.
-    assert log.plan(4, 2, 6) == [
+    assert log.plan(4, 2, 6) == (
         RangeStart(2, 0),
         RangeStart(3, 0),
         RangeStart(6, 0),
         RangeStart(7, 0),
-    ]
+    )
     # From there on to one range: it begins at 2, and what the second half did comes again.
-    assert log.plan(1, 2, 6) == [RangeStart(2, 2)]
+    assert log.plan(1, 2, 6) == (RangeStart(2, 2),)
 
 
 def test_a_plan_from_the_plain_topic_replays_nothing() -> None:
     """One commit for all keys is a set of ranges with one member."""
     log = Log().batch(LOW, HIGH, HIGH, LOW, HIGH)
-    assert log.plan(2, 2) == [RangeStart(3, 0), RangeStart(2, 0)]
-    assert log.plan(2, 5) == [RangeStart(5, 0), RangeStart(5, 0)]
+    assert log.plan(2, 2) == (RangeStart(3, 0), RangeStart(2, 0))
+    assert log.plan(2, 5) == (RangeStart(5, 0), RangeStart(5, 0))
 
 
 # Against an oracle ------------------------------------------------------------------------------

@@ -74,7 +74,9 @@ def test_names_keep_the_rules() -> None:
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
         assert metric.name.endswith("_seconds") == (metric.kind is Kind.HISTOGRAM)
         assert metric.documentation.endswith(".")
-        assert not {"group", "member", "client", "topic"} & set(metric.labels)
+        assert not {"member", "client"} & set(metric.labels)
+        # Groups only where they read branch topics: few of all groups do.
+        assert not {"group", "topic"} & set(metric.labels) or "branch_topic" in metric.labels
 
 
 def test_nothing_is_registered_for_all() -> None:

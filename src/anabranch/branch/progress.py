@@ -97,59 +97,75 @@ def scan_starts(
     return tuple(starts)
 
 
-def measure(
-    blocks: "Iterable[Buffer]",
-    commits: Sequence[int | None],
-    starts: Sequence[int],
-    log_start_offset: int,
-    high_watermark: int,
-) -> Progress:
-    """Count what is left to do; `blocks` index the log from the least of `starts` on."""
-    counts, firsts, _ = _count(blocks, starts, starts, high_watermark)
+class Tally:
+    """Counts over the slot index of a log: runs of blocks are given one after the other.
+
+    A record is open from the watermark of its range on; `watermarks` has one for each of the
+    ranges by which the records are known. Counted is by the ranges of `floors`, which may be
+    others, and only what stands below `end_offset`.
+    """
+
+    __slots__ = ("_packed", "_ranges", "done_counts", "end_offset", "firsts", "open_counts")
+
+    def __init__(self, watermarks: Sequence[int], floors: Sequence[int], end_offset: int) -> None:
+        self.end_offset = end_offset
+        ranges = len(floors)
+        self._ranges = ranges
+        self._packed = _pack(watermarks), _pack(floors)
+        self.open_counts = [0] * ranges
+        # The first open record of each range, or the end.
+        self.firsts = [end_offset] * ranges
+        # Records that are not open, from the floor of their range on.
+        self.done_counts = [0] * ranges
+
+    def add(self, blocks: "Iterable[Buffer]") -> None:
+        """Count what follows in the log. May run in a thread, without the interpreter's lock."""
+        for block in blocks:
+            counts, firsts, done = _kernels.progress(block, *self._packed, self.end_offset)
+            self.open_counts = _sums(self.open_counts, self._unpack("Q", counts))
+            self.done_counts = _sums(self.done_counts, self._unpack("Q", done))
+            self.firsts = [
+                min(before, found) if found != _NONE_OPEN else before
+                for before, found in zip(self.firsts, self._unpack("q", firsts), strict=True)
+            ]
+
+    def _unpack(self, kind: str, array: bytes) -> tuple[int, ...]:
+        return struct.unpack(f"<{self._ranges}{kind}", array)
+
+
+def progress_tally(starts: Sequence[int], high_watermark: int) -> Tally:
+    """What to count with for `progress_of`, from the least of `starts` on."""
+    return Tally(starts, starts, high_watermark)
+
+
+def progress_of(tally: Tally, commits: Sequence[int | None], log_start_offset: int) -> Progress:
     return Progress(
         log_start_offset=log_start_offset,
-        high_watermark=high_watermark,
+        high_watermark=tally.end_offset,
         commits=tuple(commits),
-        firsts=tuple(high_watermark if first == _NONE_OPEN else first for first in firsts),
-        unprocessed=tuple(counts),
+        firsts=tuple(tally.firsts),
+        unprocessed=tuple(tally.open_counts),
     )
 
 
-def plan_ranges(
-    blocks: "Sequence[Buffer]", starts: Sequence[int], ranges: int, high_watermark: int
-) -> list[RangeStart]:
-    """Where each of `ranges` new ranges begins, so that nothing is skipped.
+def plan_tally(starts: Sequence[int], ranges: int, high_watermark: int) -> Tally:
+    """What to count with, from the least of `starts` on, to find where new ranges begin.
 
-    `starts` are those of the old ranges; `blocks` index the log from the least of them on.
+    `starts` are those of the old ranges; `firsts` of the result are the new ones.
     """
-    _, firsts, _ = _count(blocks, starts, [high_watermark] * ranges, high_watermark)
-    floors = [high_watermark if first == _NONE_OPEN else first for first in firsts]
-    _, _, replays = _count(blocks, starts, floors, high_watermark)
-    return [RangeStart(*pair) for pair in zip(floors, replays, strict=True)]
+    return Tally(starts, [high_watermark] * ranges, high_watermark)
 
 
-def _count(
-    blocks: "Iterable[Buffer]", watermarks: Sequence[int], floors: Sequence[int], end_offset: int
-) -> tuple[list[int], list[int], list[int]]:
-    """Of each range of `floors`: open records, the first of them or -1, done ones from the floor.
-
-    A record is open from the watermark of its range on.
-    """
-    ranges = len(floors)
-    packed = _packed(watermarks), _packed(floors)
-    read_counts, read_offsets = struct.Struct(f"<{ranges}Q"), struct.Struct(f"<{ranges}q")
-    open_counts, firsts, done_counts = [0] * ranges, [_NONE_OPEN] * ranges, [0] * ranges
-    for block in blocks:
-        counted = _kernels.progress(block, *packed, end_offset)
-        open_counts = _sums(open_counts, read_counts.unpack(counted[0]))
-        done_counts = _sums(done_counts, read_counts.unpack(counted[2]))
-        # Blocks come in the order of the log.
-        found = read_offsets.unpack(counted[1])
-        firsts = [b if a == _NONE_OPEN else a for a, b in zip(firsts, found, strict=True)]
-    return open_counts, firsts, done_counts
+def replay_tally(starts: Sequence[int], firsts: Sequence[int], high_watermark: int) -> Tally:
+    """What to count with after that, from the same place on, for `plan_of`."""
+    return Tally(starts, firsts, high_watermark)
 
 
-def _packed(offsets: Sequence[int]) -> bytes:
+def plan_of(firsts: Sequence[int], replays: Tally) -> tuple[RangeStart, ...]:
+    return tuple(map(RangeStart, firsts, replays.done_counts))
+
+
+def _pack(offsets: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(offsets)}q", *offsets)
 
 

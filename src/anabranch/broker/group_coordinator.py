@@ -8,13 +8,17 @@ import asyncio
 import itertools
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from anabranch.broker.branch_progress import BranchProgress
 from anabranch.broker.group_configs import GroupConfigValues
 from anabranch.broker.group_metrics import GroupMetrics
 from anabranch.broker.shard_driver import ShardDriver
 from anabranch.broker.topics import Topic
+from anabranch.config.branch_settings import COMMIT_SOURCE_CONFIG
 from anabranch.config.group_config import migration_policy
+from anabranch.config.layers import overlay_topic_values
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.assignors.registry import build_registry
 from anabranch.coordinator.group.commands import Command, CommittedOffset
@@ -52,6 +56,17 @@ class GroupCoordinator:
         self._consumer_settings_of: dict[GroupConfigValues, ConsumerSettings] = {}
         broker.group_configs.on_change = self._group_config_changed
         self.metrics = GroupMetrics(steady_ms)
+        # A thread of its own: counting what a group has left must hold up neither loop nor fetches.
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="branch-progress")
+        self.branch_progress = BranchProgress(
+            broker.topics,
+            self._executor,
+            offsets=self.offsets,
+            project=self._project,
+            is_projected=self._is_projected,
+            now_ms=broker.now_ms,
+            steady_ms=steady_ms,
+        )
         self._drivers: list[ShardDriver] = []
         self._waiters = itertools.count(1)
         topic = broker.topics.get(JOURNAL_TOPIC)
@@ -67,6 +82,7 @@ class GroupCoordinator:
                 self._broker,
                 self._steady_ms,
                 self.metrics,
+                self.branch_progress.recorded,
             )
             for partition in topic.partitions
         ]
@@ -77,8 +93,11 @@ class GroupCoordinator:
         """The loop runs: let the timers of what was loaded run too."""
         for driver in self._drivers:
             driver.arm()
+        self.branch_progress.start([group.group_id for group in self.all_groups()])
 
     def stop(self) -> None:
+        self.branch_progress.stop()
+        self._executor.shutdown(wait=True, cancel_futures=True)
         for driver in self._drivers:
             driver.stop()
 
@@ -139,6 +158,15 @@ class GroupCoordinator:
         self._ensure_journal()
         return self._drivers[partition_for(group_id, len(self._drivers))]
 
+    def _is_projected(self, topic: Topic) -> bool:
+        values = overlay_topic_values(self._broker.topic_defaults, topic.configs)
+        return values[COMMIT_SOURCE_CONFIG] is True
+
+    def _project(self, command: c.ProjectOffsets) -> None:
+        """Commit for a group what follows from its commits on a branch topic."""
+        if _do(self._driver(command.group_id), command):
+            self._broker.wake_fetches()
+
     # Queries --------------------------------------------------------------------------------------
 
     def _shard(self, group_id: str) -> GroupShard | None:
@@ -179,14 +207,16 @@ class GroupCoordinator:
 
     def collect_metrics(self) -> Iterable[tuple[Metric, Values]]:
         """What was counted, and the groups as they are; nothing of shards that cannot be read."""
-        return self.metrics.collect(
+        yield from self.metrics.collect(
             driver.shard for driver in self._drivers if driver.refusal is None
         )
+        yield from self.branch_progress.collect_metrics()
 
     # Chores ---------------------------------------------------------------------------------------
 
     def topic_changed(self, topic: str) -> None:
         """A topic was created, grew or went: the groups that want it share it out anew."""
+        self.branch_progress.topic_changed(topic)
         if not self._drivers:
             return
         command = ClusterChanged(image=self._broker.topics.image, changed=frozenset({topic}))

@@ -68,6 +68,7 @@ class ShardDriver:
         broker: "Broker",
         steady_ms: Callable[[], int],
         metrics: GroupMetrics | None = None,
+        on_records: Callable[[tuple[Any, ...]], None] = lambda records: None,
     ) -> None:
         self.partition = partition
         self._broker = broker
@@ -76,6 +77,8 @@ class ShardDriver:
         self._now_ms = broker.now_ms
         self._steady_ms = steady_ms
         self._metrics = metrics or GroupMetrics(steady_ms)
+        # Told the records of every decision when they count.
+        self._on_records = on_records
         self.shard = self._new_shard()
         # Why nothing is served, while that is so.
         self.refusal: KafkaError | None = None
@@ -248,6 +251,7 @@ class ShardDriver:
         except Exception as error:
             self._fail(repr(error))
             raise
+        self._on_records(result.records)
         return bool(durable)
 
     def _fail(self, why: str) -> None:

@@ -5,20 +5,30 @@ Version notes: 2 null topics mean all, and an error of the group as a whole; 5 l
 (KIP-709); 9 member epochs (KIP-848); 10 topic ids. What was never committed is offset -1 without an
 error, also for a group that does not exist; so is what was committed for a former topic of the same
 name. The empty group id is one like any other: clients from before groups commit under it.
+
+A tagged field of our own (10000), from version 8 on, asks how far groups are with the sources of
+branch topics: it is answered later, when that is counted, and only to who asks. What cannot be told
+is an error in that answer and changes nothing of the rest.
 """
 
 from collections.abc import Mapping
 
+from anabranch.broker.branch_survey import SourceProgress
 from anabranch.broker.broker import Broker
+from anabranch.broker.deferred import Deferred
 from anabranch.coordinator.group.commands import CommittedOffset
 from anabranch.coordinator.group.consumer_offsets import check_fetch
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.coordinator.group.offsets import committed_offset
+from anabranch.handlers.group_answers import gather
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.offset_fetch import (
     NO_OFFSET,
     OFFSET_FETCH,
+    BranchProgressAnswer,
+    BranchProgressPartition,
+    BranchProgressQuestion,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -28,6 +38,7 @@ from anabranch.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
+    PlannedRange,
 )
 from anabranch.wire.schema import ZERO_UUID
 
@@ -41,11 +52,14 @@ Committed = Mapping[tuple[str, int], CommittedOffset]
 
 def handle(
     broker: Broker, context: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse:
+) -> OffsetFetchResponse | Deferred[OffsetFetchResponse]:
     if context.version >= _FIRST_WITH_MANY_GROUPS:
-        return OffsetFetchResponse(
+        response = OffsetFetchResponse(
             groups=[_group(broker, context.version, group) for group in request.groups]
         )
+        if request.branch_progress is None:
+            return response
+        return _with_branch_progress(broker, response, request.branch_progress)
     topics = None
     if request.topics is not None:
         topics = [
@@ -165,6 +179,76 @@ def _refused(asked: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchRes
                 partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
             )
             for index in asked.partition_indexes
+        ],
+    )
+
+
+# Branch topics ----------------------------------------------------------------------------------
+
+
+def _with_branch_progress(
+    broker: Broker, response: OffsetFetchResponse, question: BranchProgressQuestion
+) -> OffsetFetchResponse | Deferred[OffsetFetchResponse]:
+    """The response, as soon as it is known how far its groups are."""
+    groups = [group for group in response.groups if not group.error_code]
+    answers = [_branch_progress(broker, group.group_id, question) for group in groups]
+
+    def respond(found: list[BranchProgressAnswer]) -> OffsetFetchResponse:
+        for group, answer in zip(groups, found, strict=True):
+            group.branch_progress = answer
+        return response
+
+    outcome: OffsetFetchResponse | Deferred[OffsetFetchResponse] = gather(answers, respond)
+    return outcome
+
+
+def _branch_progress(
+    broker: Broker, group_id: str, question: BranchProgressQuestion
+) -> BranchProgressAnswer | Deferred[BranchProgressAnswer]:
+    progress = broker.groups.branch_progress
+    try:
+        if question.planned_ranges:
+            if len(question.topics) != 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "A plan is for one topic. Name it.")
+            found = progress.plan(group_id, question.topics[0], question.planned_ranges)
+        else:
+            found = progress.of_group(group_id, question.topics)
+    except KafkaError as refusal:
+        return _no_progress(refusal)
+    answer: Deferred[BranchProgressAnswer] = Deferred()
+    answer.on_cancel = found.cancel
+
+    def fail(error: Exception) -> None:
+        if isinstance(error, KafkaError):
+            answer.complete(_no_progress(error))
+        else:
+            answer.fail(error)
+
+    found.deliver_to(
+        lambda rows: answer.complete(BranchProgressAnswer(partitions=[_row(r) for r in rows])), fail
+    )
+    return answer
+
+
+def _no_progress(refusal: KafkaError) -> BranchProgressAnswer:
+    return BranchProgressAnswer(error_code=refusal.code, error_message=refusal.message)
+
+
+def _row(found: SourceProgress) -> BranchProgressPartition:
+    subject, progress = found.subject, found.progress
+    return BranchProgressPartition(
+        topic=subject.topic.name,
+        source_topic=subject.source.name,
+        source_partition=subject.partition,
+        ranges=len(progress.commits),
+        committed_ranges=progress.committed_ranges,
+        stable_offset=progress.stable_offset,
+        log_start_offset=progress.log_start_offset,
+        high_watermark=progress.high_watermark,
+        unprocessed_records=progress.unprocessed_records,
+        planned_ranges=[
+            PlannedRange(start_offset=one.start_offset, replayed_records=one.replayed_records)
+            for one in found.plan
         ],
     )
 

@@ -5,7 +5,8 @@ labels and sentences are in the table, which the reference page is made from. pr
 imported when somebody asks for the text, and has a registry of our own each time: a broker that
 nobody scrapes neither loads it nor pays for it.
 
-Labels are bounded: no metric here has a group, a member or a client in its labels.
+Labels are bounded: no metric has a member or a client in its labels. A group is only in those about
+branch topics, of groups that read them.
 """
 
 from bisect import bisect_left
@@ -81,6 +82,20 @@ GROUP_FENCINGS = Metric(
     "Requests of members that were refused because the group has gone on without them.",
     ("protocol", "error"),
 )
+GROUP_STABLE_OFFSET = Metric(
+    "anabranch_group_stable_offset",
+    Kind.GAUGE,
+    "The offset of a source's partition below which a group has finished everything, by what it "
+    "committed on the branch topic.",
+    ("group", "topic", "partition", "branch_topic"),
+)
+GROUP_UNPROCESSED_RECORDS = Metric(
+    "anabranch_group_unprocessed_records",
+    Kind.GAUGE,
+    "Records of a source's partition that a group has not finished, by what it committed on the "
+    "branch topic.",
+    ("group", "topic", "partition", "branch_topic"),
+)
 
 METRICS = (
     BUILD_INFO,
@@ -92,6 +107,8 @@ METRICS = (
     GROUP_PARTITIONS_MOVED,
     GROUP_PARTITIONS_MOVING,
     GROUP_FENCINGS,
+    GROUP_STABLE_OFFSET,
+    GROUP_UNPROCESSED_RECORDS,
 )
 
 

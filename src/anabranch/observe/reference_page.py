@@ -17,7 +17,11 @@ OpenMetrics where a scraper asks for it:
 Only `GET /metrics` is answered. There is no access control: keep the listener on a network that
 you trust. Without the setting nothing listens. Counters begin at 0 with each start of the broker.
 
-No metric has a group, a member or a client in its labels, so that their number is bounded.
+No metric has a member or a client in its labels, so that their number is bounded. Two have a group:
+those about the progress of groups that read branch topics, whose `topic` and `partition` are the
+source's. They are looked at again soon after commits; records that arrive meanwhile count as
+unprocessed.
+
 `protocol` is `classic` or `consumer`. `cause` is one of `join`, `leave`, `session-expired` (not
 heard from for a session), `rebalance-timeout` (did not do in time what a rebalance asked of it),
 `subscription` (a member wants other topics), `topics` (created, grown or deleted), `regex` (a

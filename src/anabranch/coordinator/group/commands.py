@@ -160,6 +160,29 @@ class CommitAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectedOffset:
+    """An offset that follows from what the group committed elsewhere.
+
+    `newest_commit_ms` is the time of the newest of those commits, `read_ms` when they were read.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    offset: int
+    newest_commit_ms: int
+    read_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectOffsets:
+    """Commit what follows from other commits; nobody asked for it, and nobody is fenced."""
+
+    group_id: str
+    offsets: tuple[ProjectedOffset, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsets:
     group_id: str
     partitions: tuple[tuple[str, int], ...]
@@ -209,6 +232,7 @@ Command = (
     | Heartbeat
     | LeaveGroup
     | CommitOffsets
+    | ProjectOffsets
     | DeleteOffsets
     | DeleteGroup
     | DeleteTopicOffsets

@@ -1,9 +1,12 @@
-"""Committed offsets: commit, delete, expire.
+"""Committed offsets: commit, project, delete, expire.
 
 Rules
 - A commit is accepted from a member of the present generation, or from nobody in particular while
   the group has no members (an admin client, or a consumer that assigns itself its partitions).
 - While a generation waits for its assignment nothing can be committed: its members own nothing yet.
+- An offset that follows from what the group committed elsewhere is written whoever is in the group,
+  upwards and downwards, but not over a commit that is newer than all that it follows from: then
+  the group reads that partition itself by now.
 - The empty group id is a group like any other here, for clients from before groups, as in Kafka.
 - An offset expires `offsets.retention.minutes` after its group became empty, or after its commit
   where the group has no protocol or a consuming group is not subscribed to the topic any more
@@ -27,6 +30,8 @@ from anabranch.coordinator.group.commands import (
     DeleteOffsets,
     DeleteOffsetsAnswer,
     OffsetToCommit,
+    ProjectedOffset,
+    ProjectOffsets,
 )
 from anabranch.coordinator.group.consumer_downgrade import tombstones
 from anabranch.coordinator.group.consumer_offsets import check_commit as check_consumer_commit
@@ -141,6 +146,40 @@ def _session_restarted(group: Group | None, member_id: str, now_ms: int) -> tupl
         return ()
     key = session_timer(group.group_id, member_id)
     return (TimerChange(key, now_ms + group.members[member_id].session_timeout_ms),)
+
+
+# Project ----------------------------------------------------------------------------------------
+
+
+def project_offsets(group: Group | None, offsets: Offsets, command: ProjectOffsets) -> Result:
+    """Commit what follows from other commits of the group, where that says something new."""
+    if group is None:
+        return Result()  # it was deleted meanwhile, and nothing may make it again
+    return Result(
+        records=tuple(
+            OffsetCommitted(
+                group_id=command.group_id,
+                topic=projected.topic,
+                partition=projected.partition,
+                value=CommittedOffset(
+                    offset=projected.offset,
+                    # The time when it was true: whatever is committed from then on is newer.
+                    commit_timestamp_ms=projected.read_ms,
+                    topic_id=projected.topic_id,
+                ),
+            )
+            for projected in command.offsets
+            if _is_news(offsets, projected)
+        )
+    )
+
+
+def _is_news(offsets: Offsets, projected: ProjectedOffset) -> bool:
+    present = committed_offset(offsets, projected.topic, projected.topic_id, projected.partition)
+    if present is None:
+        return True
+    is_older = present.commit_timestamp_ms <= projected.newest_commit_ms
+    return is_older and present.offset != projected.offset
 
 
 # Delete -----------------------------------------------------------------------------------------

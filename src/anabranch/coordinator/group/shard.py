@@ -64,6 +64,7 @@ from anabranch.coordinator.group.offsets import (
     delete_offsets,
     delete_topic_offsets,
     expire_offsets,
+    project_offsets,
 )
 from anabranch.coordinator.group.records import (
     ClassicGroupChanged,
@@ -153,6 +154,9 @@ class GroupShard:
             case c.CommitOffsets():
                 group = self.group(command.group_id)
                 return commit_offsets(group, command, self.settings, now_ms)
+            case c.ProjectOffsets():
+                group_id = command.group_id
+                return project_offsets(self.group(group_id), self.offsets(group_id), command)
             case c.DeleteOffsets():
                 group_id = command.group_id
                 return delete_offsets(self.group(group_id), self.offsets(group_id), command)

@@ -8,6 +8,10 @@ from Kafka 4, where it meant offsets in ZooKeeper; its layout is that of version
 3 throttle time (KIP-124), 4 responses leave before throttling (KIP-219), 5 leader epochs (KIP-320),
 6 flexible, 7 offsets of open transactions can be refused (KIP-447), 8 many groups (KIP-709),
 9 member and member epoch (KIP-848), 10 topic ids instead of names (KIP-848).
+
+A tag of our own, from version 8 on, asks how far groups are with the sources of branch topics, and
+another one answers: only who asks gets it, since there are clients that stumble over tags they do
+not know.
 """
 
 from anabranch.wire.api import api
@@ -39,11 +43,26 @@ class OffsetFetchRequestGroup:
 
 
 @struct
+class BranchProgressQuestion:
+    """About these branch topics, or all that a group committed on.
+
+    With `planned_ranges` it is about one topic, a branch topic or a plain one: where each of so
+    many ranges of its partitions would begin.
+    """
+
+    topics: list[String] = at("8+")
+    planned_ranges: Int32 = at("8+")
+
+
+@struct
 class OffsetFetchRequest:
     group_id: String = at("0-7")
     topics: list[OffsetFetchRequestTopic] | None = at("0-7", nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = at("8+")
     require_stable: Bool = at("7+")
+    branch_progress: BranchProgressQuestion | None = at(
+        "8+", tag=10_000, nullable="none", default=None
+    )
 
 
 @struct
@@ -78,10 +97,42 @@ class OffsetFetchResponseTopics:
 
 
 @struct
+class PlannedRange:
+    start_offset: Int64 = at("8+")
+    replayed_records: Int64 = at("8+")
+
+
+@struct
+class BranchProgressPartition:
+    """A partition of a source topic, as far as a group came by way of a branch topic."""
+
+    topic: String = at("8+")
+    source_topic: String = at("8+")
+    source_partition: Int32 = at("8+")
+    ranges: Int32 = at("8+")
+    committed_ranges: Int32 = at("8+")
+    stable_offset: Int64 = at("8+")
+    log_start_offset: Int64 = at("8+")
+    high_watermark: Int64 = at("8+")
+    unprocessed_records: Int64 = at("8+")
+    planned_ranges: list[PlannedRange] = at("8+")
+
+
+@struct
+class BranchProgressAnswer:
+    error_code: Int16 = at("8+")
+    error_message: String | None = at("8+", default=None)
+    partitions: list[BranchProgressPartition] = at("8+")
+
+
+@struct
 class OffsetFetchResponseGroup:
     group_id: String = at("8+")
     topics: list[OffsetFetchResponseTopics] = at("8+")
     error_code: Int16 = at("8+")
+    branch_progress: BranchProgressAnswer | None = at(
+        "8+", tag=10_000, nullable="none", default=None
+    )
 
 
 @struct
