@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from branch_member_checks import LARGE_BRANCH_CHECKS, SMALL_BRANCH_CHECKS
 from consumer_member_checks import LARGE_CONSUMER_CHECKS, SMALL_CONSUMER_CHECKS
 from group_watcher import watcher_of
 from member_group import ASSIGNORS, SESSION_MS, Group
@@ -246,7 +247,7 @@ _LARGE_CHECKS: dict[str, Check] = {
 def member_rows(target: Target, only: str) -> Iterator[Row]:
     """Run the checks whose name has `only` in it."""
     member_command()  # makes what the processes share, before two threads want it
-    small = _SMALL_CHECKS | SMALL_CONSUMER_CHECKS
+    small = _SMALL_CHECKS | SMALL_CONSUMER_CHECKS | SMALL_BRANCH_CHECKS
 
     def rows(name: str) -> list[Row]:
         return list(rows_of("members", {name: small[name]}, target, only))
@@ -255,6 +256,7 @@ def member_rows(target: Target, only: str) -> Iterator[Row]:
         with ThreadPoolExecutor(max_workers=2) as pool:
             for some in pool.map(rows, small):
                 yield from some
-        yield from rows_of("members", _LARGE_CHECKS | LARGE_CONSUMER_CHECKS, target, only)
+        large = _LARGE_CHECKS | LARGE_CONSUMER_CHECKS | LARGE_BRANCH_CHECKS
+        yield from rows_of("members", large, target, only)
     finally:
         watcher_of(target.bootstrap_servers).close()

@@ -49,7 +49,12 @@ class Group:
     """
 
     def __init__(
-        self, target: Target, purpose: str, assignor: str, protocol: str = "classic"
+        self,
+        target: Target,
+        purpose: str,
+        assignor: str,
+        protocol: str = "classic",
+        traffic: type[Traffic] = Traffic,
     ) -> None:
         self.name = f"members-{purpose}-{time.time_ns() % 10**9}"
         self.members: list[MemberProcess] = []
@@ -60,7 +65,7 @@ class Group:
         client = {"bootstrap.servers": target.bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(client)
         self._observer = Consumer({**client, "group.id": self.name})
-        self.traffic = Traffic(target.bootstrap_servers, _TRAFFIC_PERIOD_SECONDS)
+        self.traffic = traffic(target.bootstrap_servers, _TRAFFIC_PERIOD_SECONDS)
 
     def __enter__(self) -> Group:
         return self
@@ -79,6 +84,10 @@ class Group:
         name = name or self.name
         self._admin.create_topics([NewTopic(name, partitions)])[name].result(20)
         self.traffic.add(name, partitions)
+
+    def partitions(self) -> list[Partition]:
+        """What the members share."""
+        return sorted(self.traffic.acknowledged)
 
     def set_session(self, session_ms: int) -> None:
         """How long the broker waits for a member of this group, by the consumer protocol."""
@@ -134,7 +143,7 @@ class Group:
             shares = [member.owned for member in members]
             sizes = [len(share) for share in shares]
             everything = sorted(partition for share in shares for partition in share)
-            return everything == sorted(self.traffic.acknowledged) and max(sizes) - min(sizes) <= 1
+            return everything == self.partitions() and max(sizes) - min(sizes) <= 1
 
         wait_for(settled, "every partition has one owner, in even shares", members)
         self.work(members)
@@ -156,7 +165,7 @@ class Group:
         Asked for with a consumer, which does not join: librdkafka's admin client crashes when the
         coordinator answers that it is still loading, as it may after a restart.
         """
-        partitions = [TopicPartition(*partition) for partition in self.traffic.acknowledged]
+        partitions = [TopicPartition(*partition) for partition in self.partitions()]
         answers: list[list[TopicPartition]] = []
 
         def answered() -> bool:
@@ -199,6 +208,14 @@ class Group:
 
     # The end --------------------------------------------------------------------------------------
 
+    def processed(self) -> set[tuple[Partition, int]]:
+        """The records that somebody has processed, by where they were sent."""
+        return {record for member in self.members for record in member.processed()}
+
+    def wanted_commits(self, ends: dict[Partition, int]) -> dict[Partition, int]:
+        """What is committed once everything is, by the ends of the topics with traffic."""
+        return ends
+
     def finish(self, faulty: Sequence[MemberProcess] = ()) -> None:
         """Let everything be processed and close the members; then their histories must agree.
 
@@ -213,18 +230,15 @@ class Group:
         )
         ends = self.traffic.stop()
         everything = {(p, offset) for p, count in ends.items() for offset in range(count)}
-
-        def processed() -> set[tuple[Partition, int]]:
-            return {record for member in self.members for record in member.processed()}
-
-        wait_for(lambda: processed() >= everything, "every record is processed", alive)
-        wait_for(lambda: self.committed() == ends, "every offset is committed", alive)
+        wait_for(lambda: self.processed() >= everything, "every record is processed", alive)
+        wanted = self.wanted_commits(ends)
+        wait_for(lambda: self.committed() == wanted, "every offset is committed", alive)
         for member in alive:
             member.ask_to_close()
         for member in alive:
             member.close()
-        assert processed() == everything, "records were processed that nobody had sent"
-        assert self.committed() == ends, f"offsets at the end: {self.committed()}, not {ends}"
+        assert self.processed() == everything, "records were processed that nobody had sent"
+        assert self.committed() == wanted, f"offsets at the end: {self.committed()}, not {wanted}"
         check_owners(self.members)
         check_duplicates(self.members, faulty)
         check_untroubled([member for member in self.members if member not in faulty])

@@ -19,6 +19,15 @@ public final class Suite {
     void run() throws Exception;
   }
 
+  /** The broker, or this client, does not have what a check is about. */
+  static final class Skip extends RuntimeException {
+    private static final long serialVersionUID = 1L;
+
+    Skip(String reason) {
+      super(reason);
+    }
+  }
+
   private record Check(String name, Body body) {}
 
   private final List<Check> checks = new ArrayList<>();
@@ -40,6 +49,22 @@ public final class Suite {
     }
   }
 
+  /** The checks of branch topics, or one that tells that this broker has none. */
+  private void addBranches(Broker broker) throws Exception {
+    if (!Branches.areKnown(broker)) {
+      check(
+          "all checks of branch topics",
+          () -> {
+            throw new Skip("this broker has no branch topics");
+          });
+      return;
+    }
+    new BranchTopicChecks(broker).addTo(this);
+    new BranchReadChecks(broker).addTo(this);
+    new BranchOffsetChecks(broker).addTo(this);
+    new BranchGroupChecks(broker).addTo(this);
+  }
+
   private int run(String only) {
     int failed = 0;
     for (Check check : checks) {
@@ -51,6 +76,9 @@ public final class Suite {
       String detail = "";
       try {
         check.body().run();
+      } catch (Skip reason) {
+        verdict = "SKIP";
+        detail = reason.getMessage();
       } catch (LinkageError problem) {
         verdict = "SKIP";
         detail = "this version of the client lacks " + problem.getMessage();
@@ -97,6 +125,7 @@ public final class Suite {
       suite.add("groups", () -> new GroupChecks(broker).addTo(suite));
       suite.add("commits", () -> new CommitChecks(broker).addTo(suite));
       suite.add("group admin", () -> new GroupAdminChecks(broker).addTo(suite));
+      suite.add("branch topics", () -> suite.addBranches(broker));
       code = suite.run(arguments.length > 1 ? arguments[1] : "");
     }
     System.exit(code);
