@@ -25,7 +25,9 @@ def topics(run: Callable, shared_broker: BrokerProcess) -> Callable:
 def test_an_empty_cluster(run: Callable, broker: BrokerProcess) -> None:
     """Without topics, text is headers alone and JSON is an empty list."""
     flags = ("--bootstrap-server", broker.bootstrap)
-    assert run("topics", "list", *flags).out == "TOPIC  PARTITIONS  REPLICATION-FACTOR\n"
+    assert run("topics", "list", *flags).out == (
+        "TOPIC  PARTITIONS  REPLICATION-FACTOR  BRANCH-OF\n"
+    )
     assert run("topics", "list", *flags, "--format", "json").out == "[]\n"
     assert run("topics", "describe", *flags, "--format", "json").out == "[]\n"
     assert run("topics", "describe", *flags).out == (
@@ -45,10 +47,9 @@ def test_create_and_list(topics: Callable) -> None:
         "create-a  3           1                   created\n"
     )
     listed = topics("list")
-    assert re.search(r"create-a +3 +1\ncreate-b +3 +1\n", listed.out)
-    assert {"topic": "create-a", "partitions": 3, "replication_factor": 1} in topics(
-        "list", "--format", "json"
-    ).document
+    assert re.search(r"create-a +3 +1 +-\ncreate-b +3 +1 +-\n", listed.out)
+    row = {"topic": "create-a", "partitions": 3, "replication_factor": 1, "branch_of": None}
+    assert row in topics("list", "--format", "json").document
 
 
 def test_defaults_are_the_brokers(topics: Callable) -> None:
@@ -126,6 +127,8 @@ def test_describe(topics: Callable) -> None:
             "partition_count": 2,
             "replication_factor": 1,
             "configs": {"retention.ms": "86400000"},
+            "branch_of": None,
+            "ranges_per_partition": None,
             "partitions": [
                 {
                     "partition": partition,

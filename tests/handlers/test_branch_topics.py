@@ -93,8 +93,8 @@ def test_replicas_may_be_chosen(node: Node) -> None:
     assert create_outcome(node, asking("other", broker_ids=[[1]] * 4)) == (
         ErrorCode.INVALID_PARTITIONS,
         (
-            "4 partitions do not fit: orders has 3 partitions, and a branch topic has as many for "
-            "each. Use 3 or 6."
+            "4 partitions do not fit: orders has 3 partitions, each to be cut into equally many "
+            "ranges. Use 3 or 6."
         ),
     )
     code, _ = create_outcome(node, asking("other", broker_ids=[[7]] * 3))
@@ -104,26 +104,26 @@ def test_replicas_may_be_chosen(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "rule", "use"),
+    ("partitions", "number", "use"),
     [
-        (1, "as many for each", "3"),
-        (2, "as many for each", "3"),
-        (22, "as many for each", "21 or 24"),
-        (23, "as many for each", "21 or 24"),
-        (3071, "as many for each", "3069 or 3072"),
-        (3073, "at most 1024 for each", "3072"),
-        (3075, "at most 1024 for each", "3072"),
-        (9999, "at most 1024 for each", "3072"),
+        (1, "equally many", "3"),
+        (2, "equally many", "3"),
+        (22, "equally many", "21 or 24"),
+        (23, "equally many", "21 or 24"),
+        (3071, "equally many", "3069 or 3072"),
+        (3073, "at most 1024", "3072"),
+        (3075, "at most 1024", "3072"),
+        (9999, "at most 1024", "3072"),
     ],
 )
-def test_a_count_that_does_not_fit(node: Node, partitions: int, rule: str, use: str) -> None:
+def test_a_count_that_does_not_fit(node: Node, partitions: int, number: str, use: str) -> None:
     """INVALID_PARTITIONS says which counts would fit."""
     for validate_only in (True, False):
         assert create_outcome(node, asking(partitions=partitions), validate_only=validate_only) == (
             ErrorCode.INVALID_PARTITIONS,
             (
-                f"{partitions} partitions do not fit: orders has 3 partitions, and a branch topic "
-                f"has {rule}. Use {use}."
+                f"{partitions} partitions do not fit: orders has 3 partitions, each to be cut into "
+                f"{number} ranges. Use {use}."
             ),
         )
     assert node.broker.topics.get(BRANCHED) is None
@@ -137,8 +137,8 @@ def test_the_source_of_one_partition(node: Node) -> None:
     assert create_outcome(node, asking("one.1025", 1025, source="one")) == (
         ErrorCode.INVALID_PARTITIONS,
         (
-            "1025 partitions do not fit: one has 1 partition, and a branch topic has at most 1024 "
-            "for each. Use 1024."
+            "1025 partitions do not fit: one has 1 partition, each to be cut into at most 1024 "
+            "ranges. Use 1024."
         ),
     )
 

@@ -129,11 +129,11 @@ def _ranges(source: Topic, partitions: int) -> int:
     below = min(ranges, BRANCHES_MAX) * each
     above = (ranges + 1) * each
     fitting = [str(count) for count in (below, above) if each <= count <= BRANCHES_MAX * each]
-    rule = f"at most {BRANCHES_MAX} for each" if ranges >= BRANCHES_MAX else "as many for each"
+    number = f"at most {BRANCHES_MAX}" if ranges >= BRANCHES_MAX else "equally many"
     raise KafkaError(
         ErrorCode.INVALID_PARTITIONS,
-        f"{partitions} partitions do not fit: {source.name} has {each} {_plural(each)}, and a "
-        f"branch topic has {rule}. Use {' or '.join(fitting)}.",
+        f"{partitions} partitions do not fit: {source.name} has {each} {_plural(each)}, each to be "
+        f"cut into {number} ranges. Use {' or '.join(fitting)}.",
     )
 
 

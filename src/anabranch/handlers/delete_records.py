@@ -53,9 +53,9 @@ def _result(
 def _delete(broker: Broker, name: str, asked: DeleteRecordsPartition) -> int:
     log = broker.topics.partition(name, asked.partition_index).log
     topic = broker.topics.get(name)
-    assert topic is not None, "it has the partition"
-    check_can_delete_records(topic)
-    if topic.is_internal:
+    if topic is not None:
+        check_can_delete_records(topic)
+    if topic is not None and topic.is_internal:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {name}."
         )

@@ -1,32 +1,28 @@
-"""`anabranch topics`: list, create, describe and delete; `configs` is beside it."""
+"""`anabranch topics`: list and create; the other verbs are beside it, a module each."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from anabranch.cli.cluster import offset_ranges, require_topics, topic_id_text, topic_summary
+from anabranch.cli.cluster import topic_summary
 from anabranch.cli.connection import open_admin, result_of
-from anabranch.cli.errors import CommandFailedError, kafka_error_of, reason_of, refusal
+from anabranch.cli.errors import CommandFailedError, kafka_error_of, reason_of
 from anabranch.cli.options import (
     Connection,
-    confirm,
     connection_options,
     debug_option,
     dry_run_option,
     examples,
     format_option,
     key_value_pairs,
-    yes_option,
 )
-from anabranch.cli.output import (
-    counted,
-    note,
-    report_error,
-    write_blank_line,
-    write_json,
-    write_table,
-)
-from anabranch.cli.topics.configs import configs, topic_overrides
+from anabranch.cli.output import report_error, write_json, write_table
+from anabranch.cli.topics.branch import branch
+from anabranch.cli.topics.branch_lookup import find_branch_topics
+from anabranch.cli.topics.configs import configs
+from anabranch.cli.topics.delete import delete_topics
+from anabranch.cli.topics.describe import describe_topics
+from anabranch.cli.topics.refusals import topic_refusal
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata
@@ -38,15 +34,13 @@ if TYPE_CHECKING:
         """
 anabranch topics create orders --partitions 3
 anabranch topics describe orders
+anabranch topics branch orders --into 24
 """
     ),
 )
 @debug_option
 def topics() -> None:
-    """List, create, describe, change and delete topics."""
-
-
-topics.add_command(configs)
+    """List, create, branch, describe, change and delete topics."""
 
 
 @topics.command(
@@ -62,14 +56,23 @@ anabranch topics list --format json | jq -r '.[].topic'
 @format_option
 @debug_option
 def list_topics(connection: Connection, output_format: str) -> None:
-    """List all topics."""
+    """List all topics.
+
+    BRANCH-OF is the topic whose records a branch topic shows.
+    """
     _, metadata = open_admin(connection)
-    rows = [topic_summary(metadata, name) for name in sorted(metadata.topics)]
+    branched = find_branch_topics(connection, metadata)
+    rows = [
+        topic_summary(metadata, name)
+        | {"branch_of": branched[name].source if name in branched else None}
+        for name in sorted(metadata.topics)
+    ]
     if output_format == "json":
         write_json(rows)
         return
     write_table(
-        ("TOPIC", "PARTITIONS", "REPLICATION-FACTOR"), [tuple(row.values()) for row in rows]
+        ("TOPIC", "PARTITIONS", "REPLICATION-FACTOR", "BRANCH-OF"),
+        [tuple(row.values()) for row in rows],
     )
 
 
@@ -153,7 +156,7 @@ def create_topics(
                 status = "exists"
             else:
                 status, why = "failed", reason_of(error)
-                report_error(str(refusal(f"Topic {name!r} was not created", error)))
+                report_error(str(topic_refusal(f"Topic {name!r} was not created", error)))
         results.append({"topic": name, "status": status, "error": why})
     _report_created(admin, connection, results, output_format)
 
@@ -191,202 +194,5 @@ def _report_created(
         raise CommandFailedError
 
 
-@topics.command(
-    "describe",
-    epilog=examples(
-        """
-anabranch topics describe
-anabranch topics describe orders --offsets
-anabranch topics describe orders --format json | jq '.[].partitions[].leader'
-"""
-    ),
-)
-@click.argument("names", metavar="[TOPIC...]", nargs=-1)
-@click.option("--offsets", "with_offsets", is_flag=True, help="Show first and next offsets too.")
-@connection_options
-@format_option
-@debug_option
-def describe_topics(
-    connection: Connection, output_format: str, names: tuple[str, ...], with_offsets: bool
-) -> None:
-    """Show topics with their partitions, leaders, replicas and settings.
-
-    Without names, all topics. CONFIGS are the settings made for the topic itself; see
-    `anabranch topics configs` for all that apply. Columns are those of kafka-topics.
-    """
-    admin, metadata = open_admin(connection)
-    wanted = list(dict.fromkeys(names)) or sorted(metadata.topics)
-    require_topics(metadata, wanted)
-    if not wanted:
-        _write_descriptions([], output_format, with_offsets)
-        return
-    from confluent_kafka import TopicCollection
-
-    futures = admin.describe_topics(TopicCollection(wanted), request_timeout=connection.timeout_s)
-    overrides = topic_overrides(admin, connection, wanted)
-    described = [result_of(futures[name], connection) for name in wanted]
-    ranges = (
-        offset_ranges(
-            admin,
-            connection,
-            [(topic.name, partition.id) for topic in described for partition in topic.partitions],
-        )
-        if with_offsets
-        else {}
-    )
-    _write_descriptions(
-        [_description(topic, overrides[topic.name], ranges, with_offsets) for topic in described],
-        output_format,
-        with_offsets,
-    )
-
-
-def _description(
-    topic: Any,
-    overrides: dict[str, str],
-    ranges: dict[tuple[str, int], tuple[int, int]],
-    with_offsets: bool,
-) -> dict[str, Any]:
-    partitions = []
-    for partition in sorted(topic.partitions, key=lambda partition: int(partition.id)):
-        row: dict[str, Any] = {
-            "partition": partition.id,
-            "leader": None if partition.leader is None else partition.leader.id,
-            "replicas": [node.id for node in partition.replicas],
-            "isr": [node.id for node in partition.isr],
-        }
-        if with_offsets:
-            row["log_start_offset"], row["log_end_offset"] = ranges[(topic.name, partition.id)]
-        partitions.append(row)
-    return {
-        "topic": topic.name,
-        "topic_id": topic_id_text(topic.topic_id),
-        "partition_count": len(partitions),
-        "replication_factor": len(partitions[0]["replicas"]) if partitions else 0,
-        "configs": overrides,
-        "partitions": partitions,
-    }
-
-
-def _write_descriptions(
-    described: list[dict[str, Any]], output_format: str, with_offsets: bool
-) -> None:
-    if output_format == "json":
-        write_json(described)
-        return
-    write_table(
-        ("TOPIC", "TOPIC-ID", "PARTITION-COUNT", "REPLICATION-FACTOR", "CONFIGS"),
-        [
-            (
-                topic["topic"],
-                topic["topic_id"],
-                topic["partition_count"],
-                topic["replication_factor"],
-                ",".join(f"{name}={value}" for name, value in topic["configs"].items()),
-            )
-            for topic in described
-        ],
-    )
-    write_blank_line()
-    columns = ["TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR"]
-    if with_offsets:
-        columns += ["LOG-START-OFFSET", "LOG-END-OFFSET"]
-    rows: list[list[object]] = []
-    for topic in described:
-        for partition in topic["partitions"]:
-            cells: list[object] = [
-                topic["topic"],
-                partition["partition"],
-                partition["leader"],
-                _comma_list(partition["replicas"]),
-                _comma_list(partition["isr"]),
-            ]
-            if with_offsets:
-                cells += [partition["log_start_offset"], partition["log_end_offset"]]
-            rows.append(cells)
-    write_table(columns, rows)
-
-
-@topics.command(
-    "delete",
-    epilog=examples(
-        """
-anabranch topics delete orders
-anabranch topics delete orders payments --dry-run
-anabranch topics delete orders --yes
-"""
-    ),
-)
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@yes_option
-@dry_run_option
-@connection_options
-@format_option
-@debug_option
-def delete_topics(
-    connection: Connection,
-    output_format: str,
-    names: tuple[str, ...],
-    is_confirmed: bool,
-    is_dry_run: bool,
-) -> None:
-    """Delete topics and all their records, for good.
-
-    Shows what would go, then asks.
-    """
-    admin, metadata = open_admin(connection)
-    wanted = list(dict.fromkeys(names))
-    require_topics(metadata, wanted)
-    keys = [(name, partition) for name in wanted for partition in metadata.topics[name].partitions]
-    ranges = offset_ranges(admin, connection, keys)
-    rows: list[dict[str, Any]] = [
-        {
-            "topic": name,
-            "partitions": len(metadata.topics[name].partitions),
-            "records": sum(
-                end - start for (topic, _), (start, end) in ranges.items() if topic == name
-            ),
-            "status": "kept",
-            "error": None,
-        }
-        for name in wanted
-    ]
-    if output_format == "text":
-        write_table(
-            ("TOPIC", "PARTITIONS", "RECORDS"),
-            [(row["topic"], row["partitions"], row["records"]) for row in rows],
-        )
-    if not is_dry_run:
-        if not is_confirmed:
-            confirm(f"Delete {counted(len(wanted), 'topic')} with all records?")
-        _delete(admin, connection, rows)
-    if output_format == "json":
-        write_json(rows)
-    elif is_dry_run:
-        note("Nothing was deleted (--dry-run).")
-    else:
-        note(f"Deleted {counted(sum(row['status'] == 'deleted' for row in rows), 'topic')}.")
-    if any(row["status"] == "failed" for row in rows):
-        raise CommandFailedError
-
-
-def _delete(admin: "AdminClient", connection: Connection, rows: list[dict[str, Any]]) -> None:
-    from confluent_kafka import KafkaException
-
-    futures = admin.delete_topics(
-        [row["topic"] for row in rows],
-        request_timeout=connection.timeout_s,
-        operation_timeout=connection.timeout_s,
-    )
-    for row in rows:
-        try:
-            result_of(futures[row["topic"]], connection)
-            row["status"] = "deleted"
-        except KafkaException as exception:
-            error = kafka_error_of(exception)
-            row["status"], row["error"] = "failed", reason_of(error)
-            report_error(str(refusal(f"Topic {row['topic']!r} was not deleted", error)))
-
-
-def _comma_list(numbers: list[int]) -> str:
-    return ",".join(map(str, numbers))
+for command in (branch, describe_topics, configs, delete_topics):
+    topics.add_command(command)

@@ -1,5 +1,6 @@
 """`anabranch topics configs`: show a topic's settings, or change them with a look before."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,8 @@ from anabranch.cli.options import (
     yes_option,
 )
 from anabranch.cli.output import counted, note, write_json, write_table
+from anabranch.cli.topics.refusals import topic_refusal
+from anabranch.config.branch_settings import COMMIT_SOURCE_CONFIG, FIXED_CONFIGS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -75,8 +78,9 @@ def configs(
     """Show a topic's settings, or change them.
 
     SOURCE says where a value comes from: DYNAMIC_TOPIC_CONFIG was set for the topic, the others
-    are the broker's. A change shows BEFORE and AFTER, then asks; with --dry-run the broker checks
-    it and changes nothing.
+    are the broker's. A branch topic shows the settings of its source, which hold for its records.
+    A change shows BEFORE and AFTER, then asks; with --dry-run the broker checks it and changes
+    nothing.
     """
     changes: dict[str, str | None] = dict(key_value_pairs("--set", set_pairs))
     for name in unset_names:
@@ -99,10 +103,18 @@ def topic_overrides(
         topic: {
             name: _HIDDEN if entry.is_sensitive else entry.value
             for name, entry in sorted(entries.items())
-            if entry.source == _TOPIC_SOURCE
+            if _is_own(name, entries)
         }
         for topic, entries in _describe(admin, connection, names).items()
     }
+
+
+def _is_own(name: str, entries: dict[str, Any]) -> bool:
+    """Whether a setting was made for the topic itself; a branch topic also shows its source's."""
+    if entries[name].source != _TOPIC_SOURCE:
+        return False
+    is_branch_topic = any(fixed in entries for fixed in FIXED_CONFIGS)
+    return not is_branch_topic or name in FIXED_CONFIGS or name == COMMIT_SOURCE_CONFIG
 
 
 def _describe(
@@ -137,7 +149,7 @@ def _show(topic: str, entries: dict[str, Any], only_overrides: bool, output_form
             "is_sensitive": bool(entry.is_sensitive),
         }
         for name, entry in sorted(entries.items())
-        if not only_overrides or entry.source == _TOPIC_SOURCE
+        if not only_overrides or _is_own(name, entries)
     ]
     if output_format == "json":
         write_json(rows)
@@ -217,6 +229,24 @@ def _alter(
     is_dry_run: bool,
 ) -> None:
     from confluent_kafka import KafkaException
+
+    try:
+        alter_topic(admin, connection, topic, changes, is_dry_run=is_dry_run)
+    except KafkaException as exception:
+        raise topic_refusal(
+            f"Topic {topic!r} was not changed", kafka_error_of(exception)
+        ) from exception
+
+
+def alter_topic(
+    admin: "AdminClient",
+    connection: Connection,
+    topic: str,
+    changes: Mapping[str, str | None],
+    *,
+    is_dry_run: bool,
+) -> None:
+    """Set what has a value and unset the rest; KafkaException when the broker refuses."""
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
     resource = ConfigResource(
@@ -237,12 +267,7 @@ def _alter(
         [resource], validate_only=is_dry_run, request_timeout=connection.timeout_s
     )
     for future in futures.values():
-        try:
-            result_of(future, connection)
-        except KafkaException as exception:
-            raise refusal(
-                f"Topic {topic!r} was not changed", kafka_error_of(exception)
-            ) from exception
+        result_of(future, connection)
 
 
 def _value_of(entry: Any) -> str | None:
