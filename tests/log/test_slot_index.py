@@ -140,6 +140,18 @@ def test_blocks_that_do_not_continue_the_index_are_not_taken(tmp_path: Path) -> 
     log.close(NOW_MS)
 
 
+def test_blocks_beyond_their_segment_are_not_taken(tmp_path: Path) -> None:
+    """Blocks of two segments at once are nobody's; what they cover is built."""
+    log = filled_log(tmp_path / "t-0")
+    end = log.segments[1].next_offset
+    blocks = naive_blocks(log.segments[:2])
+    slot_indexes_of(log).note(DEFAULT_RULE, log.replacements, end, blocks)
+    slot_indexes_of(log).note(DEFAULT_RULE, log.replacements, end, b"")
+    assert slot_indexes_of(log).size_bytes == 0
+    check(log)
+    log.close(NOW_MS)
+
+
 def test_offered_and_built_blocks_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads and steps that overlap in any way end in the same index."""
     small_steps(monkeypatch)
@@ -409,6 +421,7 @@ def test_a_closed_log_has_no_index(tmp_path: Path) -> None:
     log.close(NOW_MS)
     step.run()
     indexes.add(step)
+    indexes.note(DEFAULT_RULE, log.replacements, 1, naive_blocks(log.segments, upto=1))
     assert indexes.size_bytes == 0
     with pytest.raises(KafkaError):
         indexes.missing(DEFAULT_RULE, 0, END)
@@ -487,3 +500,40 @@ def test_an_unfinished_index_can_be_released(
     assert build(log, upto=first_end) == [LoadStep, *steps[1:]]
     assert indexed(log, upto=first_end) == naive_blocks(log.segments[:1])
     log.close(NOW_MS)
+
+
+def test_late_steps_do_not_double_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that ends after the index was released, or loaded by another one, adds nothing."""
+    small_steps(monkeypatch)
+    log = filled_log(tmp_path / "t-0")
+    indexes = slot_indexes_of(log)
+    steps = [indexes.missing(DEFAULT_RULE, 0, END) for _ in range(2)]
+    for step in steps:
+        assert step is not None
+        step.run()
+        indexes.add(step)
+        assert (indexes.size_bytes > 0) == (step is steps[0])
+        assert write_files(indexes, with_unfinished=True) == (step is steps[0])
+        indexes.release()
+        assert indexes.size_bytes == 0
+    loads = [indexes.missing(DEFAULT_RULE, 0, END) for _ in range(2)]
+    for load in loads:
+        assert isinstance(load, LoadStep)
+        load.run()
+        indexes.add(load)
+    check(log)
+    log.close(NOW_MS)
+
+
+def test_a_step_that_has_run_holds_no_part_of_the_log(tmp_path: Path) -> None:
+    """Once its blocks are made, a step does not keep the segment's map alive."""
+    log = filled_log(tmp_path / "t-0")
+    step = slot_indexes_of(log).missing(DEFAULT_RULE, 0, 1)
+    assert step is not None
+    mapped = log.segments[0]._map
+    assert mapped is not None
+    step.run()
+    log.close(NOW_MS)
+    assert mapped.closed

@@ -180,6 +180,15 @@ def extend(path: Path) -> None:
     path.write_bytes(path.read_bytes() + bytes(8))
 
 
+def unmark(path: Path) -> None:
+    """No marks, in a file that is in order otherwise."""
+    content = bytearray(path.read_bytes()[:-16])
+    pack_into("<I", content, 20, 0)
+    pack_into("<I", content, 56, crc32c(content[64:]))
+    pack_into("<I", content, 60, crc32c(content[:60]))
+    path.write_bytes(content)
+
+
 def remove(path: Path) -> None:
     path.unlink()
 
@@ -203,7 +212,7 @@ def remove(path: Path) -> None:
         pytest.param(patch(40, 1, "Q"), id="other-position"),
         pytest.param(patch(40, 2**40, "Q"), id="position-beyond-the-segment"),
         pytest.param(patch(48, 2**40, "Q"), id="huge"),
-        pytest.param(patch(20, 0, "I"), id="no-marks"),
+        pytest.param(unmark, id="no-marks"),
     ],
 )
 def test_a_file_that_is_not_right_is_made_again(
@@ -271,8 +280,18 @@ def test_a_full_disk_costs_only_the_file(
     assert write_files(indexes) == 0
     assert "No space left" in caplog.text
     assert indexed(log) == naive_blocks(log.segments)
-    assert indexes.release() == len(naive_blocks(log.segments[:-1]))
-    check(log)
+    late = indexes.missing(DEFAULT_RULE, 0, END)
+    assert late is None
+    put(log, b"new")
+    late = indexes.missing(DEFAULT_RULE, 0, END)
+    assert late is not None
+    late.run()
+    log.roll(NOW_MS)
+    assert write_files(indexes, with_unfinished=True) == 1
+    assert indexes.release() == len(naive_blocks(log.segments, upto=log.log_end_offset - 1))
+    indexes.add(late)  # it continues what is gone
+    assert set(build(log)) == {BuildStep}
+    assert indexed(log) == naive_blocks(log.segments)
     assert log.close(NOW_MS)
     assert slots_files(log.folder) == []
 
@@ -494,8 +513,11 @@ def test_a_crash_in_a_swap(
     log.close(NOW_MS)
     point = log.segments[-1].base_offset
     reopened = open_log(copy, COMPACTED, clean=False, recovery_point=point)
-    check(reopened)
-    assert set(slots_files(copy)) <= set(names_of(reopened))
+    names = slots_files(copy)
+    steps = build(reopened)
+    assert steps.count(LoadStep) == len(names)
+    assert steps.count(BuildStep) == len(reopened.segments) - len(names)  # all files were right
+    assert indexed(reopened) == naive_blocks(reopened.segments)
     reopened.close(NOW_MS)
 
 
