@@ -56,6 +56,7 @@ class BranchTail:
     __slots__ = (
         "branches",
         "is_looking",
+        "looked_offset",
         "opens_s",
         "parked_count",
         "ranges",
@@ -71,8 +72,9 @@ class BranchTail:
         self.parked_count = 0
         # Whether somebody is about to find out what is new.
         self.is_looking = False
-        # Before this time of the loop nobody is woken (`branch.fetch.linger.ms`); the timer that
-        # does it then, if something arrived meanwhile.
+        # What arrived from this offset on is served from this time of the loop on
+        # (`branch.fetch.linger.ms`), by this timer if somebody waits for it.
+        self.looked_offset = 0
         self.opens_s = 0.0
         self.timer: TimerHandle | None = None
 

@@ -172,6 +172,9 @@ class _Fetch:
         is_first: bool,
         is_last: bool,
     ) -> tuple[bytes | memoryview, int]:
+        if self.may_linger and self.broker.branches.is_lingering(partition, wanted.fetch_offset):
+            self.lingering[partition] = wanted.fetch_offset
+            return _NO_RECORDS, 0
         key = (wanted.topic, wanted.index)
         read = self.broker.branches.read(
             partition,
@@ -182,9 +185,6 @@ class _Fetch:
             search=self.searches.get(key),
             held=self.held,
         )
-        if self.may_linger and self.broker.branches.is_lingering(partition, read):
-            self.lingering[partition] = wanted.fetch_offset
-            return _NO_RECORDS, 0
         if not read.parts:
             self.searches[key] = Search(read.covered_offset, read.scanned_bytes)
         if read.job is not None:
