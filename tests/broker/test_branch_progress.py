@@ -112,13 +112,14 @@ def test_commits_for_a_former_topic_of_the_same_name_do_not_count(groups: Groups
 
 def test_another_rule_makes_everything_new(stage: Stage) -> None:
     """What was known of ranges says nothing when records are in other ones."""
-    stage.produce(*[None] * 3)
-    home = branch_of_slot(slot_of_offset(0), RANGES)
+    stage.produce(*[1] * 64)
+    stage.produce(*[None] * 3)  # all of one block of 64 offsets
+    home = branch_of_slot(slot_of_offset(64), RANGES)
     assert home != 0
-    stage.commit(*[3 if r == home else 0 for r in range(RANGES)])
-    assert stage.stable() == [(3, 0)]
+    stage.commit(*[67 if r in (1, home) else 0 for r in range(RANGES)])
+    assert stage.stable() == [(67, 0)]
     stage.source.partitions[0].slot_rule = SlotRule(is_null_key_ordered=True)
-    assert stage.stable() == [(0, 3)]
+    assert stage.stable() == [(64, 3)]
 
 
 def test_a_long_log_is_indexed_by_a_thread_and_once_for_all(
