@@ -165,6 +165,15 @@ def test_the_old_name_of_a_setting_is_shown() -> None:
     assert (row.value, behind(row)[0]) == ("4", (4, "broker.id", "4"))
 
 
+def test_a_setting_is_altered_under_its_first_name() -> None:
+    """The other name is shown with the same value, as one that cannot be altered."""
+    dynamic = DynamicConfigs({"branch.cache.max.bytes": "7"})
+    first = broker_row("branch.cache.max.bytes", dynamic=dynamic)
+    other = broker_row("max.bytes.key.range.cache", dynamic=dynamic)
+    assert (first.value, first.source, first.read_only) == ("7", 2, False)
+    assert (other.value, other.source, other.read_only) == ("7", 2, True)
+
+
 def test_what_was_altered_for_all_brokers() -> None:
     """The resource without a name shows only that."""
     dynamic = DynamicConfigs({"max.connections": "2"}, {"log.retention.ms": "3"})

@@ -171,6 +171,17 @@ def test_broker_id_is_node_id() -> None:
     assert settings.get_int("node.id") == settings.get_int("broker.id") == 7
 
 
+def test_the_branch_cache_may_be_called_as_in_kip_x(properties: Path) -> None:
+    """`max.bytes.key.range.cache` in a properties file sets branch.cache.max.bytes."""
+    properties.write_text("max.bytes.key.range.cache=1048576\n")
+    settings = load(file=properties)
+    assert settings.get_int("branch.cache.max.bytes") == 1048576
+    assert settings.warnings == ()
+    assert load().get_int("branch.cache.max.bytes") == 209715200
+    environ = {"KAFKA_MAX_BYTES_KEY_RANGE_CACHE": "5"}
+    assert load(environ=environ).get_int("max.bytes.key.range.cache") == 5
+
+
 def test_two_names_of_one_setting_must_agree(properties: Path) -> None:
     """Different values under both names in one place are an error; across layers the later wins."""
     properties.write_text("broker.id=1\nnode.id=2\n")

@@ -203,6 +203,9 @@ def test_read_only_broker_configs_are_refused_in_kafkas_words() -> None:
 def test_other_bad_broker_configs_are_refused() -> None:
     """Unknown names and bad values."""
     assert "Did you mean max.connections?" in broker_refusal({"max.connection": "3"})
+    assert "Did you mean branch.cache.max.bytes?" in broker_refusal(
+        {"max.bytes.key.range.cache": "3"}
+    )
     assert broker_refusal({"max.connections": "-3"}) == (
         "Invalid value -3 for configuration max.connections: Value must be at least 0"
     )

@@ -131,7 +131,8 @@ def describe_broker(
                 values.pop(0)
             if setting.internal and not values:
                 continue
-            read_only = setting.dynamic is DynamicMode.READ_ONLY
+            # What can be altered is altered under its first name.
+            read_only = setting.dynamic is DynamicMode.READ_ONLY or name != setting.name
             rows.append(_row(setting, name, value, values, read_only=read_only))
     return rows
 

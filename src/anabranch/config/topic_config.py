@@ -228,5 +228,6 @@ def parse_or_refuse(setting: Setting, text: str, code: ErrorCode) -> Value:
 
 def name_hint(name: str, table: dict[str, Setting]) -> str:
     """The end of a sentence about a name that does not exist."""
-    nearest = nearest_name(name, table)
+    other = ALIASES.get(name)
+    nearest = other if other in table else nearest_name(name, table)
     return f". Did you mean {nearest}?" if nearest else ""
