@@ -24,6 +24,7 @@ MARK_BYTES: Final = 16 * 1024
 
 _SPARSE_FLAG = 1
 _BLOCK = Struct("<qIIII")
+_BLOCK_SIZE = _BLOCK.size
 _unpack_block = _BLOCK.unpack_from
 
 
@@ -84,7 +85,7 @@ _NO_BYTES = memoryview(b"")
 
 def block_at(blocks: bytes | memoryview, position: int) -> Block:
     base_offset, last_offset_delta, count, crc, flags = _unpack_block(blocks, position)
-    end = position + _BLOCK.size + (2 * count + 7 & ~7)
+    end = position + _BLOCK_SIZE + (2 * count + 7 & ~7)
     if flags & _SPARSE_FLAG:
         end += 4 * count + 7 & ~7
     return Block(base_offset, base_offset + last_offset_delta + 1, crc, end)
@@ -92,11 +93,15 @@ def block_at(blocks: bytes | memoryview, position: int) -> Block:
 
 def skip_blocks(blocks: bytes | memoryview, position: int, offset: int) -> int:
     """The end of the blocks from `position` on whose batches do not reach `offset`."""
-    while position < len(blocks):
-        block = block_at(blocks, position)
-        if block.next_offset > offset:
+    # This walks thousands of blocks where batches are small, so it makes no `Block` of each.
+    size = len(blocks)
+    while position < size:
+        base_offset, last_offset_delta, count, _, flags = _unpack_block(blocks, position)
+        if base_offset + last_offset_delta >= offset:
             break
-        position = block.end
+        position += _BLOCK_SIZE + (2 * count + 7 & ~7)
+        if flags & _SPARSE_FLAG:
+            position += 4 * count + 7 & ~7
     return position
 
 

@@ -46,7 +46,7 @@ from anabranch.model.errors import ErrorCode, KafkaError
 
 STEP_BYTES: Final = 4 * 1024 * 1024
 """How much of a segment one step indexes."""
-SLICE_BYTES: Final = 512 * 1024
+SLICE_BYTES: Final = 256 * 1024
 """How much of it becomes one run of blocks; the walk to a block is shorter for smaller ones."""
 
 _LOG = logging.getLogger(__name__)
