@@ -55,6 +55,8 @@ class BranchCache:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.size_bytes = 0
+        # What slot indexes take of the same limit.
+        self._others_bytes = 0
         self._rows: dict[ChunkKey, _Row] = {}
         self._by_use: OrderedDict[CachedChunk, None] = OrderedDict()
 
@@ -93,12 +95,18 @@ class BranchCache:
         row.chunks.insert(i, cached)
         self._by_use[cached] = None
         self.size_bytes += chunk.size_bytes
-        self.shrink()
+        self._shrink()
         return cached
 
-    def shrink(self) -> None:
+    def set_others_bytes(self, size_bytes: int) -> None:
+        """Leave so much of the limit to others."""
+        self._others_bytes = size_bytes
+        self._shrink()
+
+    def _shrink(self) -> None:
         """Drop what was not used for longest until the limit holds."""
-        while self.size_bytes > self.max_bytes and len(self._by_use) > 1:
+        room_bytes = self.max_bytes - self._others_bytes
+        while self.size_bytes > room_bytes and len(self._by_use) > 1:
             self._forget(next(iter(self._by_use)))
 
     def drop(self, log: PartitionLog) -> None:

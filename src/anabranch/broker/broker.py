@@ -25,6 +25,7 @@ from anabranch.broker.log_configs import make_log_config
 from anabranch.broker.partition import Partition
 from anabranch.broker.producer_ids import ProducerIds
 from anabranch.broker.purgatory import Purgatory
+from anabranch.broker.slot_indexing import SlotIndexing
 from anabranch.broker.topics import LogSettings, Topic, Topics, storage_errors
 from anabranch.config.layers import (
     DynamicConfigs,
@@ -78,7 +79,8 @@ class Broker:
             settings.get_int("branch.scan.max.bytes"),
             settings.get_int("branch.fetch.linger.ms"),
         )
-        self.purgatory = Purgatory(self.branches.appended)
+        self.slot_indexing = SlotIndexing(self.branches)
+        self.purgatory = Purgatory(self._branched_appended)
         self.wake_fetches = self.purgatory.wake
         self.flusher = Flusher(now_ms)
         self.producer_ids = ProducerIds(self.engine.store)
@@ -208,6 +210,12 @@ class Broker:
             except KafkaError as error:
                 # The topic is gone all the same; the next start sets the folder aside.
                 logs.error("log.delete.failed", log=partition.log.folder.name, reason=error.message)
+
+    def _branched_appended(self, source: Partition) -> None:
+        """Records arrived at a partition that has branches."""
+        self.branches.appended(source)
+        if source.indexes_at_append:
+            self.slot_indexing.appended(source)
 
     # Partitions -----------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from anabranch.observe import logs
 # Kafka's default of producer.id.expiration.check.interval.ms.
 _PRODUCER_EXPIRY_PERIOD_MS = 600_000
 _IDLE_PERIOD_MS = 30_000
+_SLOT_INDEX_PERIOD_MS = 10_000
 _SEALED_FLUSH_PERIOD_MS = 5_000
 _FILE_REMOVAL_PERIOD_MS = 1_000
 
@@ -90,6 +91,7 @@ class Housekeeping:
                 self._setting("offsets.retention.check.interval.ms"),
                 self._broker.groups.expire_offsets,
             ),
+            Chore("slot indexes", lambda: _SLOT_INDEX_PERIOD_MS, self.tidy_slot_indexes),
             Chore("idle files", lambda: _IDLE_PERIOD_MS, self.release_idle),
             Chore("file removal", lambda: _FILE_REMOVAL_PERIOD_MS, self.remove_files),
         ]
@@ -226,6 +228,10 @@ class Housekeeping:
             log.expire_producers(now_ms)
 
         await self._each_log("log.producers.expire", expire)
+
+    async def tidy_slot_indexes(self) -> None:
+        """Write slot indexes of complete segments and keep them within their memory."""
+        await self._broker.slot_indexing.tidy(list(self._broker.engine.logs.values()))
 
     async def release_idle(self) -> None:
         """Close files that nobody reads and give mapped memory back."""
