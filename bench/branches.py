@@ -89,6 +89,11 @@ class Bench:
         }
         return measure[part](self._work / part)
 
+    def log_tail(self) -> str:
+        """The end of the broker's log, which does not outlive the run."""
+        logs = sorted(self._work.glob("*.log"), key=lambda path: path.stat().st_mtime)
+        return "\n".join(logs[-1].read_text().splitlines()[-20:]) if logs else ""
+
     def _filter(self, data_dir: Path) -> str:
         samples = measure_filter(
             anabranch(data_dir=data_dir),
@@ -199,7 +204,7 @@ def main() -> int:
                 print(f"\n{PARTS[part]}\n\n{table}", flush=True)
         except (DriverError, ServerError) as problem:
             progress.done()
-            print(f"bench: {problem}", file=sys.stderr)
+            print(f"bench: {problem}\n{bench.log_tail()}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             return 130
