@@ -34,17 +34,20 @@ def require_branch_topics(bootstrap_servers: str) -> None:
         raise LookupError("this broker has no branch topics")
 
 
-def create_branched(
-    bootstrap_servers: str, source: str, partitions: int, branches: int, name: str = ""
-) -> str:
+def create_branch_topic(bootstrap_servers: str, name: str, source: str, branches: int) -> str:
+    """A branch topic with so many partitions; returns its name."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    topic = NewTopic(name, branches, config={SOURCE_CONFIG: source})
+    admin.create_topics([topic])[name].result(20)
+    return name
+
+
+def create_branched(bootstrap_servers: str, source: str, partitions: int, branches: int) -> str:
     """A topic of so many partitions and a branch topic of it; returns the latter's name."""
     require_branch_topics(bootstrap_servers)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     admin.create_topics([NewTopic(source, partitions)])[source].result(20)
-    name = name or f"{source}.by-key"
-    topic = NewTopic(name, branches, config={SOURCE_CONFIG: source})
-    admin.create_topics([topic])[name].result(20)
-    return name
+    return create_branch_topic(bootstrap_servers, f"{source}.by-key", source, branches)
 
 
 # Records ------------------------------------------------------------------------------------------

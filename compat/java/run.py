@@ -24,7 +24,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent / "bench"), str(HERE.parent)]
 
-from consumer_group_tool_checks import CONSUMER_GROUP_TOOL_CHECKS  # noqa: E402 - path set above
+from branch_tool_checks import BRANCH_TOOL_CHECKS  # noqa: E402 - path set above
+from consumer_group_tool_checks import CONSUMER_GROUP_TOOL_CHECKS  # noqa: E402
 from group_tool_checks import GROUP_TOOL_CHECKS  # noqa: E402
 from member_checks import member_rows  # noqa: E402
 from member_group import SESSION_MS  # noqa: E402
@@ -115,7 +116,8 @@ def all_rows(target: Target, only: str, parts: list[str]) -> Iterator[Row]:
         yield from member_rows(target, only)
     if "tools" in parts:
         # The last of the others stops the broker.
-        checks = GROUP_TOOL_CHECKS | CONSUMER_GROUP_TOOL_CHECKS | TOOL_CHECKS
+        groups = GROUP_TOOL_CHECKS | CONSUMER_GROUP_TOOL_CHECKS
+        checks = groups | BRANCH_TOOL_CHECKS | TOOL_CHECKS
         yield from rows_of("tools", checks, target, only)
 
 

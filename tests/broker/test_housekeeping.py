@@ -194,6 +194,7 @@ def test_periods_are_the_settings(make_kept: Callable[..., Kept]) -> None:
         "offset expiry": 600_000,
         "idle files": 30_000,
         "file removal": 1_000,
+        "slot indexes": 10_000,
     }
     kept.broker.set_broker_configs("", {"log.cleaner.backoff.ms": "3"})
     assert periods["compaction"]() == 3

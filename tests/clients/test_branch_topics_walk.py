@@ -204,11 +204,38 @@ def test_a_branch_without_records_has_an_end(
         assert consumer.walk(dict.fromkeys(range(3), 0)) == []
 
 
+@pytest.fixture(scope="module")
+def frugal_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that looks through little of a log for one fetch, and remembers nothing of it."""
+    overrides = {"branch.scan.max.bytes": "100000", "branch.cache.max.bytes": "0"}
+    broker = BrokerProcess(tmp_path_factory.mktemp("frugal") / "data", overrides)
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+@every_client
+def test_a_rare_key_is_found_in_a_long_log(
+    frugal_broker: BrokerProcess, topic: str, client: str
+) -> None:
+    """Where a fetch ends before it found anything, the next one goes on from there."""
+    branch_topic = create_branched(frugal_broker.bootstrap, topic, 8)
+    rare, usual = next(keys_of_branch(7, 8)), next(keys_of_branch(0, 8))
+    records = [ToSend(b"x" * 1000, usual) for _ in range(1500)]
+    sent = [*records, ToSend(b"found", rare), *records, ToSend(b"found", rare), *records]
+    with ConfluentKafka().producer(frugal_broker.bootstrap) as producer:
+        producer.send(topic, sent)
+    starts = dict.fromkeys((3, 7), EARLIEST)
+    with walker(client, frugal_broker.bootstrap, branch_topic, starts=starts) as consumer:
+        received = consumer.walk(dict.fromkeys((3, 7), len(sent)))
+    assert [(r.partition, r.offset) for r in received] == [(7, 1500), (7, 3001)]
+
+
 # While things happen ------------------------------------------------------------------------------
 
 
 @every_client
-def test_a_waiting_fetch_is_woken_by_its_records_only(
+def test_a_waiting_fetch_is_woken_by_its_records(
     walk_broker: BrokerProcess, topic: str, client: str
 ) -> None:
     """A record of the branch arrives at once, whatever others do: the fetch's time is 25 s away."""

@@ -225,10 +225,15 @@ class BranchReader:
         """
         for tail in source.branch_tails:
             if tail.parked_count and not tail.is_looking and tail.timer is None:
-                self.look_soon(tail)
+                self._look_when_open(tail)
 
-    def look_soon(self, tail: BranchTail) -> None:
-        """Look at a tail now, or when it opens."""
+    def look_soon(self, partition: Partition) -> None:
+        """Have a branch served, on which a fetch is parked that left something at the tail."""
+        assert partition.branch is not None
+        if not partition.branch.tail.is_looking:
+            self._look_when_open(partition.branch.tail)
+
+    def _look_when_open(self, tail: BranchTail) -> None:
         loop = asyncio.get_running_loop()
         rest_s = tail.opens_s - loop.time()
         if rest_s <= 0:

@@ -333,8 +333,7 @@ class _Waiting:
         self._deferred.on_cancel = parked.leave
         parked.park(max(0, round((self._ends_s - asyncio.get_running_loop().time()) * 1000)))
         for partition in lingering:
-            assert partition.branch is not None
-            self._broker.branches.look_soon(partition.branch.tail)
+            self._broker.branches.look_soon(partition)
 
     def _sorted(self, job: SplitJob) -> None:
         if self._deferred.is_done:

@@ -6,6 +6,7 @@ import click
 
 from anabranch.cli.cluster import known_offset_ranges
 from anabranch.cli.connection import open_admin
+from anabranch.cli.groups.branch_progress import SourceRow, find_progress, write_progress
 from anabranch.cli.groups.describe_output import PartitionRow, View, document, write_text
 from anabranch.cli.groups.lookup import (
     Committed,
@@ -95,6 +96,11 @@ def describe(
     (revoking), and when it did, the next one gets it (assigning). --movements shows what is on its
     way, that is, who waits for whom. CURRENT-EPOCH behind TARGET-EPOCH is a member that has not
     caught up yet.
+
+    For branch topics a second table shows how far the group is with their sources (in JSON,
+    branch_progress): everything below STABLE-OFFSET is finished, UNPROCESSED records are left, and
+    BRANCHES says how many of them have a commit. LAG of a branch is a difference of offsets, as
+    with kafka-consumer-groups, so it counts the records of the other branches too.
     """
     if bool(names) == all_groups:
         raise click.UsageError("name groups, or pass --all for every one")
@@ -116,12 +122,21 @@ def describe(
         require_groups(admin, connection, found)
     described = [group for group in found.values() if group.exists]
     rows: dict[str, list[PartitionRow]] = {}
+    progress: dict[str, list[SourceRow]] = {}
     if view in (View.OFFSETS, View.SUMMARY):
         rows = partition_rows(admin, connection, metadata, described)
+    if view is View.OFFSETS:
+        progress = find_progress(connection, [group for group in described if rows[group.group]])
     if output_format == "json":
-        write_json([document(group, rows.get(group.group)) for group in described])
+        write_json(
+            [
+                document(group, rows.get(group.group), progress.get(group.group))
+                for group in described
+            ]
+        )
     else:
         write_text(view, described, rows, verbose)
+        write_progress(progress)
 
 
 def _chosen_view(given: dict[View, bool]) -> View:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from anabranch.cli.groups.branch_progress import SourceRow, progress_document
 from anabranch.cli.groups.lookup import Group, Member, TopicPartitionKey
 from anabranch.cli.output import counted, note, write_table
 
@@ -43,7 +44,9 @@ def total_lag(rows: list[PartitionRow]) -> int:
 # JSON -------------------------------------------------------------------------------------------
 
 
-def document(group: Group, rows: list[PartitionRow] | None) -> dict[str, Any]:
+def document(
+    group: Group, rows: list[PartitionRow] | None, progress: list[SourceRow] | None = None
+) -> dict[str, Any]:
     """Everything that is known of a group."""
     found: dict[str, Any] = {
         "group": group.group,
@@ -78,6 +81,8 @@ def document(group: Group, rows: list[PartitionRow] | None) -> dict[str, Any]:
     if rows is not None:
         found["total_lag"] = total_lag(rows)
         found["partitions"] = [_partition_document(row) for row in rows]
+    if progress:
+        found["branch_progress"] = progress_document(progress)
     return found
 
 

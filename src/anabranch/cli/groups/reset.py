@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.cli.cluster import require_partitions
-from anabranch.cli.connection import open_admin, result_of
+from anabranch.cli.connection import open_admin
 from anabranch.cli.errors import (
     CliError,
     CommandFailedError,
-    kafka_error_of,
     reason_of,
     refusal,
 )
+from anabranch.cli.groups.commit import commit_offsets
 from anabranch.cli.groups.lookup import (
     Committed,
     TopicPartitionKey,
@@ -298,21 +298,13 @@ class Reset:
 
     def _alter(self, changes: list[Change]) -> "dict[TopicPartitionKey, KafkaError]":
         """Commit; the partitions that were refused, or CliError when all were."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-
-        request = ConsumerGroupTopicPartitions(
+        errors = commit_offsets(
+            self.admin,
+            self.connection,
             self.group,
-            [TopicPartition(change.topic, change.partition, change.after) for change in changes],
+            {(change.topic, change.partition): change.after for change in changes},
+            failure=f"Offsets of group {self.group!r} were not reset",
         )
-        future = self.admin.alter_consumer_group_offsets(
-            [request], request_timeout=self.connection.timeout_s
-        )[self.group]
-        try:
-            answered = result_of(future, self.connection).topic_partitions or []
-        except KafkaException as exception:
-            what = f"Offsets of group {self.group!r} were not reset"
-            raise refusal(what, kafka_error_of(exception)) from exception
-        errors = {(tp.topic, tp.partition): tp.error for tp in answered if tp.error is not None}
         if any(error.name() == "UNKNOWN_MEMBER_ID" for error in errors.values()):
             self.require_empty()  # somebody joined after we looked
         return errors
