@@ -6,7 +6,7 @@ import click
 
 from anabranch.cli.cluster import known_offset_ranges
 from anabranch.cli.connection import open_admin
-from anabranch.cli.groups.branch_progress import SourceRow, find_progress, write_progress
+from anabranch.cli.groups.branch_progress import SourceRow, write_progress
 from anabranch.cli.groups.describe_output import PartitionRow, View, document, write_text
 from anabranch.cli.groups.lookup import (
     Committed,
@@ -126,6 +126,8 @@ def describe(
     if view in (View.OFFSETS, View.SUMMARY):
         rows = partition_rows(admin, connection, metadata, described)
     if view is View.OFFSETS:
+        from anabranch.cli.groups.branch_questions import find_progress
+
         progress = find_progress(connection, [group for group in described if rows[group.group]])
     if output_format == "json":
         write_json(
