@@ -163,10 +163,6 @@ class SlotIndexes:
                         found.append(cut)
         return found
 
-    def edge_after(self, offset: int) -> int:
-        """Where the segment ends that `offset` is in: a range to index and count at a time."""
-        return self._segment_at(offset).next_offset
-
     # Files and memory
 
     def next_write(self, *, with_unfinished: bool = False) -> WriteStep | None:
