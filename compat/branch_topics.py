@@ -19,7 +19,7 @@ from traffic import Traffic
 
 SOURCE_CONFIG = "branch.source.topic"
 _PROBE = "branch.ranges.per.partition"
-_RECORDS_PER_TURN = 4
+_RECORDS_PER_TURN = 10
 _KEYS_PER_PARTITION = 40
 _WITHOUT_KEY = 0.1
 

@@ -45,7 +45,13 @@ class Group:
     """One group, its topics, its members dead and alive, and the traffic for them."""
 
     def __init__(
-        self, target: Target, purpose: str, *, protocol: str = "consumer", balancer: str = "sticky"
+        self,
+        target: Target,
+        purpose: str,
+        *,
+        protocol: str = "consumer",
+        balancer: str = "sticky",
+        traffic: type[Traffic] = Traffic,
     ) -> None:
         self.name = f"franz-go-{purpose}-{time.time_ns() % 10**9}"
         self.members: list[GoMember] = []
@@ -54,7 +60,7 @@ class Group:
         self.protocol = protocol
         self._balancer = balancer
         self._admin = AdminClient({"bootstrap.servers": target.bootstrap_servers, "log_level": 0})
-        self.traffic = Traffic(target.bootstrap_servers, _TRAFFIC_PERIOD_SECONDS)
+        self.traffic = traffic(target.bootstrap_servers, _TRAFFIC_PERIOD_SECONDS)
 
     def __enter__(self) -> Group:
         return self
@@ -72,6 +78,10 @@ class Group:
         name = name or self.name
         self._admin.create_topics([NewTopic(name, partitions)])[name].result(20)
         self.traffic.add(name, partitions)
+
+    def partitions(self) -> list[Partition]:
+        """What the members share."""
+        return sorted(self.traffic.acknowledged)
 
     def join(self, *flags: str, protocol: str = "", name: str = "member") -> GoMember:
         """A new process."""
@@ -97,7 +107,7 @@ class Group:
             shares = [member.owned for member in members]
             sizes = [len(share) for share in shares]
             everything = sorted(partition for share in shares for partition in share)
-            return everything == sorted(self.traffic.acknowledged) and max(sizes) - min(sizes) <= 1
+            return everything == self.partitions() and max(sizes) - min(sizes) <= 1
 
         wait_for(settled, "every partition has one owner, in even shares", members)
         self.work(members)
@@ -152,6 +162,14 @@ class Group:
 
     # The end --------------------------------------------------------------------------------------
 
+    def processed(self) -> set[tuple[Partition, int]]:
+        """The records that somebody has processed, by where they were sent."""
+        return {(r.partition, r.offset) for member in self.members for r in member.processed()}
+
+    def wanted_commits(self, ends: dict[Partition, int]) -> dict[Partition, int]:
+        """What is committed once everything is, by the ends of the topics with traffic."""
+        return ends
+
     def finish(self, faulty: Sequence[GoMember] = (), excused: Sequence[str] = ()) -> None:
         """Let everything be processed and close the members; then their histories must agree.
 
@@ -165,24 +183,21 @@ class Group:
         ends = self.traffic.stop()
         everything = {(p, offset) for p, count in ends.items() for offset in range(count)}
         try:
-            wait_for(lambda: _processed(self.members) >= everything, "all processed", alive)
+            wait_for(lambda: self.processed() >= everything, "all processed", alive)
         except AssertionError as problem:
-            missing = sorted(everything - _processed(self.members))
+            missing = sorted(everything - self.processed())
             raise AssertionError(f"{len(missing)} records lost, {missing[:3]}: {problem}") from None
-        wait_for(lambda: self.committed() == ends, "every offset committed", alive)
+        wanted = self.wanted_commits(ends)
+        wait_for(lambda: self.committed() == wanted, "every offset committed", alive)
         for member in alive:
             member.ask_to_close()
         for member in alive:
             member.close()
-        assert _processed(self.members) == everything, "records were processed that nobody sent"
-        assert self.committed() == ends, f"offsets at the end: {self.committed()}, not {ends}"
+        assert self.processed() == everything, "records were processed that nobody sent"
+        assert self.committed() == wanted, f"offsets at the end: {self.committed()}, not {wanted}"
         check_owners(self.members)
         check_duplicates(self.members, faulty)
         check_untroubled([m for m in self.members if m not in faulty], excused)
-
-
-def _processed(members: Sequence[GoMember]) -> set[tuple[Partition, int]]:
-    return {(r.partition, r.offset) for member in members for r in member.processed()}
 
 
 def check_owners(members: Sequence[GoMember]) -> None:

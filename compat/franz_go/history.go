@@ -49,7 +49,7 @@ func compareTopicPartitions(a, b topicPartition) int {
 //   - started and closed; error for what the client reports instead of records
 //   - assigned, told before anything is done with the partitions; revoked and lost, told after
 //     everything has been: between them the member owns
-//   - processed, from its first to its last offset, before the commit
+//   - processed, from its first to its last offset without a hole, before the commit
 //   - committed, once the broker has confirmed; refused, when it has not
 //   - holding, when the member waits for its line on stdin
 type event struct {

@@ -2,6 +2,8 @@
 //
 //	member [flags] TOPIC...                    a member, until SIGTERM or the end of stdin
 //	member -describe -group G -bootstrap B     what the broker says about a consumer group
+//	member -walk N -bootstrap B TOPIC          the first N records of all its partitions, and more
+//	                                           if there are any
 //
 // With -regex every TOPIC is a regular expression. -protocol consumer asks for KIP-848 with the
 // server's assignor of the same name as -balancer; -protocol classic uses the client's balancer.
@@ -27,6 +29,9 @@ type options struct {
 	heartbeatMs int
 	staticLeave bool
 	holdAfter   int
+	walk        int
+	committed   bool
+	fetchBytes  int
 	topics      []string
 }
 
@@ -42,6 +47,9 @@ func main() {
 	flag.IntVar(&o.sessionMs, "session-ms", 3000, "session timeout of the classic protocol")
 	flag.IntVar(&o.heartbeatMs, "heartbeat-ms", 300, "heartbeat interval of the classic protocol")
 	flag.IntVar(&o.holdAfter, "hold-after", 0, "after so many records, wait for a line before the commit")
+	flag.IntVar(&o.walk, "walk", 0, "print so many records of a topic, without a group")
+	flag.BoolVar(&o.committed, "committed", false, "walk with read_committed")
+	flag.IntVar(&o.fetchBytes, "fetch-bytes", 0, "walk with this limit for each partition")
 	describe := flag.Bool("describe", false, "print the broker's description of the group")
 	flag.Parse()
 	o.topics = flag.Args()
@@ -49,6 +57,8 @@ func main() {
 	run := runMember
 	if *describe {
 		run = describeGroup
+	} else if o.walk > 0 {
+		run = walkTopic
 	}
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "member:", err)

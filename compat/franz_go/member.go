@@ -154,12 +154,20 @@ func (m *member) process(partition kgo.FetchTopicPartition) {
 		return
 	}
 	first, last := records[0], records[len(records)-1]
-	m.tell(event{
-		Event:      "processed",
-		Partitions: []topicPartition{{first.Topic, first.Partition}},
-		First:      first.Offset,
-		Last:       last.Offset,
-	})
+	// A branch has holes where the records of other branches are; each run is told by itself.
+	for begin := 0; begin < len(records); {
+		end := begin + 1
+		for end < len(records) && records[end].Offset == records[end-1].Offset+1 {
+			end++
+		}
+		m.tell(event{
+			Event:      "processed",
+			Partitions: []topicPartition{{first.Topic, first.Partition}},
+			First:      records[begin].Offset,
+			Last:       records[end-1].Offset,
+		})
+		begin = end
+	}
 	m.processed += len(records)
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,7 +21,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent / "bench"), str(HERE.parent)]
 
-from go_checks import CHECKS  # noqa: E402 - the path is set just above
+from go_branch_checks import BRANCH_CHECKS  # noqa: E402 - the path is set just above
+from go_checks import CHECKS  # noqa: E402
 from go_group import SESSION_MS, Target  # noqa: E402
 
 from apache_kafka import apache_kafka  # noqa: E402
@@ -70,7 +71,8 @@ def main() -> int:
             print(f"{server.name} {server.version} on {server.bootstrap_servers}", flush=True)
             servers = server.bootstrap_servers
         target = Target(bootstrap_servers=servers, program=program, work_dir=work)
-        code = report(rows_of("go", CHECKS, target, arguments.only), HERE / "allow.txt")
+        rows = rows_of("go", CHECKS | BRANCH_CHECKS, target, arguments.only)
+        code = report(rows, HERE / "allow.txt")
         if code and server:
             print(f"--- the end of {server.name}'s log\n{server.log_tail()}", file=sys.stderr)
     return code
