@@ -42,6 +42,7 @@ class Plan:
     """How much is measured."""
 
     filter_counts: dict[int, int]
+    filter_branches: tuple[int, ...]
     filter_rounds: int
     tail_seconds: float
     tail_rounds: int
@@ -52,6 +53,7 @@ class Plan:
 
 FULL = Plan(
     filter_counts={100: 1_000_000, 1024: 150_000},
+    filter_branches=(2, 8, 32),
     filter_rounds=3,
     tail_seconds=5.0,
     tail_rounds=3,
@@ -61,6 +63,7 @@ FULL = Plan(
 )
 QUICK = Plan(
     filter_counts={100: 200_000, 1024: 30_000},
+    filter_branches=(8,),
     filter_rounds=1,
     tail_seconds=1.5,
     tail_rounds=2,
@@ -99,6 +102,7 @@ class Bench:
             anabranch(data_dir=data_dir),
             data_dir,
             counts=self._plan.filter_counts,
+            branch_counts=self._plan.filter_branches,
             rounds=self._plan.filter_rounds,
             progress=self._progress,
         )
