@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import (
     ConsumerGroupState,
@@ -62,7 +62,7 @@ class Group:
         self._admin = AdminClient({"bootstrap.servers": target.bootstrap_servers, "log_level": 0})
         self.traffic = traffic(target.bootstrap_servers, _TRAFFIC_PERIOD_SECONDS)
 
-    def __enter__(self) -> Group:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, failure: object, *_: object) -> None:

@@ -153,7 +153,7 @@ def console_partitions(target: Target) -> None:
         )
     assert found == plain, f"{found.total()} records in branches, {plain.total()} in the source"
     later = read_to_end(target, branches, "--partition", "1", "--offset", "150")
-    offsets = [int(found.group(1)) for line in later if (found := re.search(r"Offset:(\d+)", line))]
+    offsets = [int(each) for line in later for each in re.findall(r"Offset:(\d+)", line)]
     assert offsets and min(offsets) >= 150 and offsets == sorted(offsets), offsets
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
@@ -67,7 +67,7 @@ class Group:
         self._observer = Consumer({**client, "group.id": self.name})
         self.traffic = traffic(target.bootstrap_servers, _TRAFFIC_PERIOD_SECONDS)
 
-    def __enter__(self) -> Group:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, failure: object, *_: object) -> None:

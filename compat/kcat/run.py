@@ -18,52 +18,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent / "bench"), str(HERE.parent)]
 
-from apache_kafka import apache_kafka  # noqa: E402 - the path is set just above
-from report import CommandFailure, report, rows_of  # noqa: E402
+from branch_checks import BRANCH_CHECKS  # noqa: E402 - the path is set just above
+from kcat_broker import CODECS, TIMEOUT_SECONDS, Broker  # noqa: E402
+
+from apache_kafka import apache_kafka  # noqa: E402
+from report import report, rows_of  # noqa: E402
 from server_process import ServerError, anabranch, terminated_as_exit  # noqa: E402
-
-CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-TIMEOUT_SECONDS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """The broker under test, and kcat's modes."""
-
-    bootstrap_servers: str
-
-    def kcat(self, *arguments: str, stdin: str = "", code: int = 0) -> str:
-        result = subprocess.run(
-            ["kcat", "-b", self.bootstrap_servers, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-        if result.returncode != code:
-            words = " ".join(arguments)
-            raise CommandFailure(
-                f"kcat {words} ended with {result.returncode}: {result.stderr[-800:]}"
-            )
-        return result.stdout
-
-    def topic(self, purpose: str) -> str:
-        """A name that nobody has used; the first produce creates the topic."""
-        return f"kcat-{purpose}-{time.time_ns() % 10**9}"
-
-    def produce(self, topic: str, text: str, *options: str) -> None:
-        self.kcat("-P", "-t", topic, "-p", "0", *options, stdin=text)
-
-    def consume(self, topic: str, *options: str) -> list[str]:
-        """Partition 0 until its end."""
-        return self.kcat("-C", "-q", "-e", "-t", topic, "-p", "0", *options).splitlines()
 
 
 def lists(broker: Broker) -> None:
@@ -225,7 +190,7 @@ def main() -> int:
             server = stack.enter_context(start(data_dir=work / "data"))
             print(f"{server.name} {server.version} on {server.bootstrap_servers}", flush=True)
             servers = server.bootstrap_servers
-        rows = rows_of("kcat", CHECKS, Broker(servers), arguments.only)
+        rows = rows_of("kcat", CHECKS | BRANCH_CHECKS, Broker(servers), arguments.only)
         return report(rows, HERE / "allow.txt")
 
 
