@@ -6,16 +6,19 @@ each starts at its first record that is not done. Nothing is skipped, and what i
 start is processed again, which is counted.
 """
 
+import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anabranch.branch.layout import Branch, BranchLayout
-from anabranch.cli.errors import CliError, refusal
-from anabranch.cli.groups.branch_progress import SourceRow
+from anabranch.cli.errors import CliError, reason_of
+from anabranch.cli.groups.branch_progress import RangeStart, SourceRow
 from anabranch.cli.groups.branch_questions import ask_plan
 from anabranch.cli.groups.commit import commit_offsets
 from anabranch.cli.groups.lookup import (
     Group,
+    TopicPartitionKey,
     committed_offsets,
     describe_groups,
     still_active,
@@ -23,11 +26,10 @@ from anabranch.cli.groups.lookup import (
 )
 from anabranch.cli.options import Connection
 from anabranch.cli.output import counted, note, write_blank_line, write_table
+from anabranch.cli.topics.branch_lookup import find_branch_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +46,77 @@ class StartPlan:
     """Where each range of a new branch topic begins, by partition of the source."""
 
     origin: Origin
+    topic: str
+    layout: BranchLayout
     partitions: list[SourceRow]
 
     @property
     def replayed_records(self) -> int:
         return sum(_replayed(row) for row in self.partitions)
 
-    def offsets(self, layout: BranchLayout) -> dict[int, int]:
+    def branches(self, row: SourceRow) -> Iterator[tuple[int, RangeStart]]:
+        """The partitions of the branch topic that stand for one of the source's."""
+        for number, start in enumerate(row.plan):
+            yield self.layout.index_of(Branch(row.source_partition, number)), start
+
+    def offsets(self) -> dict[TopicPartitionKey, int]:
         """The offset to commit for each partition of the branch topic."""
         return {
-            layout.index_of(Branch(row.source_partition, number)): one.start_offset
+            (self.topic, index): start.start_offset
             for row in self.partitions
-            for number, one in enumerate(row.plan)
+            for index, start in self.branches(row)
         }
+
+    def document(self) -> dict[str, Any]:
+        """The plan as JSON shows it."""
+        return {
+            "group": self.origin.group.group,
+            "from_topic": self.origin.topic,
+            "replayed_records": self.replayed_records,
+            "partitions": [
+                {
+                    "source_partition": row.source_partition,
+                    "stable_offset": row.stable_offset,
+                    "high_watermark": row.high_watermark,
+                    "unprocessed_records": row.unprocessed_records,
+                    "replayed_records": _replayed(row),
+                    "branches": [
+                        {"partition": index, **dataclasses.asdict(start)}
+                        for index, start in self.branches(row)
+                    ],
+                }
+                for row in self.partitions
+            ],
+        }
+
+    def write(self, *, is_dry_run: bool) -> None:
+        """The plan as a table by partition of the source, and what it comes to."""
+        group, source = self.origin.group.group, self.origin.source
+        write_blank_line()
+        write_table(
+            (
+                *("GROUP", "SOURCE", "PARTITION", "STABLE-OFFSET", "START-OFFSET"),
+                *("UNPROCESSED", "REPLAYED"),
+            ),
+            [
+                (
+                    group,
+                    source,
+                    row.source_partition,
+                    row.stable_offset,
+                    min(start.start_offset for start in row.plan),
+                    row.unprocessed_records,
+                    _replayed(row),
+                )
+                for row in self.partitions
+            ],
+        )
+        starts = "would start" if is_dry_run else "starts"
+        replayed = counted(self.replayed_records, "finished record")
+        note(
+            f"{group} {starts} on {self.topic} from its progress on {self.origin.topic}:"
+            f" nothing is skipped, and {replayed} will be processed again."
+        )
 
 
 def _replayed(row: SourceRow) -> int:
@@ -66,17 +126,19 @@ def _replayed(row: SourceRow) -> int:
 def find_origin(
     admin: "AdminClient",
     connection: Connection,
-    *,
+    metadata: "ClusterMetadata",
     group: str,
     source: str,
     from_topic: str | None,
-    sources: "Mapping[str, str]",
+    *,
     is_dry_run: bool,
 ) -> Origin:
-    """Which progress of a group is meant; `sources` has the source of each branch topic.
+    """Which progress of a group is meant.
 
     CliError when there is none or several, and while the group has members, unless only looking.
     """
+    topics = find_branch_topics(connection, metadata)
+    sources = {name: topic.source for name, topic in topics.items()}
     found = describe_groups(admin, connection, [group])[group]
     if not found.exists:
         raise unknown_group(admin, connection, group)
@@ -107,7 +169,7 @@ def find_origin(
 
 
 def _check_origin(
-    group: str, source: str, topic: str, sources: "Mapping[str, str]", committed: set[str]
+    group: str, source: str, topic: str, sources: Mapping[str, str], committed: set[str]
 ) -> None:
     """CliError when nothing can be taken over from a topic."""
     if topic != source and sources.get(topic) != source:
@@ -127,92 +189,39 @@ def _check_origin(
         )
 
 
-def plan_start(connection: Connection, origin: Origin, ranges: int) -> StartPlan:
-    """Where the ranges of a branch topic would begin, each partition cut into so many."""
-    rows = ask_plan(connection, origin.group, origin.topic, ranges)
-    return StartPlan(origin=origin, partitions=rows)
+def plan_start(
+    connection: Connection, metadata: "ClusterMetadata", origin: Origin, topic: str, branches: int
+) -> StartPlan:
+    """Where a group would start on a branch topic of so many partitions; nothing is changed."""
+    partitions = len(metadata.topics[origin.source].partitions)
+    layout = BranchLayout(partitions, branches // partitions)
+    rows = ask_plan(connection, origin.group, origin.topic, layout.ranges)
+    return StartPlan(origin=origin, topic=topic, layout=layout, partitions=rows)
 
 
-def commit_start(
-    admin: "AdminClient",
-    connection: Connection,
-    plan: StartPlan,
-    name: str,
-    layout: BranchLayout,
-) -> None:
-    """Commit the plan for a branch topic that was made for it; CliError when that is refused."""
-    group = plan.origin.group.group
-    failure = f"Topic {name!r} was created, but group {group!r} has no offsets on it yet"
-    offsets = {(name, index): offset for index, offset in plan.offsets(layout).items()}
-    errors = commit_offsets(admin, connection, group, offsets, failure=failure)
-    if not errors:
-        return
-    if any(error.name() == "UNKNOWN_MEMBER_ID" for error in errors.values()):
-        # Somebody joined after we looked.
-        found = describe_groups(admin, connection, [group])[group]
-        raise CliError(
-            failure,
-            f"the group is {found.state} with {counted(len(found.members), 'member')} by now",
-            f"stop them, delete {name!r}, and run this again",
-        )
-    raise refusal(failure, next(iter(errors.values())))
+def start_group(
+    admin: "AdminClient", connection: Connection, metadata: "ClusterMetadata", planned: StartPlan
+) -> StartPlan:
+    """Commit where a group starts on a branch topic that was made as planned.
 
-
-# Showing ----------------------------------------------------------------------------------------
-
-
-def start_document(plan: StartPlan, layout: BranchLayout) -> dict[str, Any]:
-    """The plan as JSON shows it."""
-    return {
-        "group": plan.origin.group.group,
-        "from_topic": plan.origin.topic,
-        "replayed_records": plan.replayed_records,
-        "partitions": [
-            {
-                "source_partition": row.source_partition,
-                "stable_offset": row.stable_offset,
-                "high_watermark": row.high_watermark,
-                "unprocessed_records": row.unprocessed_records,
-                "replayed_records": _replayed(row),
-                "branches": [
-                    {
-                        "partition": layout.index_of(Branch(row.source_partition, number)),
-                        "start_offset": one.start_offset,
-                        "replayed_records": one.replayed_records,
-                    }
-                    for number, one in enumerate(row.plan)
-                ],
-            }
-            for row in plan.partitions
-        ],
-    }
-
-
-def write_start(plan: StartPlan, name: str, *, is_dry_run: bool) -> None:
-    """The plan as a table by partition of the source, and what it comes to."""
-    origin = plan.origin
-    write_blank_line()
-    write_table(
-        (
-            *("GROUP", "SOURCE", "PARTITION", "STABLE-OFFSET", "START-OFFSET"),
-            *("UNPROCESSED", "REPLAYED"),
-        ),
-        [
-            (
-                origin.group.group,
-                origin.source,
-                row.source_partition,
-                row.stable_offset,
-                min(one.start_offset for one in row.plan),
-                row.unprocessed_records,
-                _replayed(row),
-            )
-            for row in plan.partitions
-        ],
-    )
-    would = "would start" if is_dry_run else "starts"
-    note(
-        f"{origin.group.group} {would} on {name} from its progress on {origin.topic}: nothing is"
-        f" skipped, {counted(plan.replayed_records, 'record')} that"
-        f" {'was' if plan.replayed_records == 1 else 'were'} done will be processed again."
-    )
+    The plan is made again: what decides the range of a record may have been set with the topic.
+    """
+    origin, topic = planned.origin, planned.topic
+    group = origin.group.group
+    what = f"Topic {topic!r} was created, but group {group!r} has no offsets on it"
+    next_step = f"delete {topic!r}, and run this again"
+    try:
+        rows = ask_plan(connection, origin.group, origin.topic, planned.layout.ranges)
+    except CliError as error:
+        raise CliError(what, error.why, next_step) from error
+    made = find_branch_topics(connection, metadata).get(topic)
+    # The source may have grown between the plan and the topic.
+    layout = planned.layout if made is None else made.layout
+    plan = StartPlan(origin=origin, topic=topic, layout=layout, partitions=rows)
+    errors = commit_offsets(admin, connection, group, plan.offsets(), failure=what)
+    if any(refused.name() == "UNKNOWN_MEMBER_ID" for refused in errors.values()):
+        why = "somebody has joined it meanwhile"
+        raise CliError(what, why, f"stop its members, {next_step}")
+    if errors:
+        raise CliError(what, reason_of(next(iter(errors.values()))), next_step)
+    return plan

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient, ClusterMetadata
 
+    from anabranch.cli.groups.branch_start import StartPlan
+
 _NAME_SUFFIX = ".by-key"
 
 
@@ -45,6 +47,7 @@ class BranchRequest:
         """
 anabranch topics branch orders --into 24
 anabranch topics branch orders --into 24 --as orders.for-billing --commit-source
+anabranch topics branch orders --into 48 --as orders.wider --from-group billing
 anabranch topics branch payments --null-key ordered --ordering-header customer --dry-run
 """
     ),
@@ -74,6 +77,17 @@ anabranch topics branch payments --null-key ordered --ordering-header customer -
     is_flag=True,
     help="Commit what a group has finished as its offsets on SOURCE, too.",
 )
+@click.option(
+    "--from-group",
+    "group",
+    metavar="GROUP",
+    help="Commit offsets for GROUP, so that it goes on from its progress elsewhere.",
+)
+@click.option(
+    "--from-topic",
+    metavar="TOPIC",
+    help="Where that is: another branch topic of SOURCE, or SOURCE.  [default: the only one]",
+)
 @dry_run_option
 @connection_options
 @format_option
@@ -87,6 +101,8 @@ def branch(
     null_key: str | None,
     ordering_header: str | None,
     commit_source: bool,
+    group: str | None,
+    from_topic: str | None,
     is_dry_run: bool,
 ) -> None:
     """Make a branch topic of SOURCE, so that more consumers share its partitions.
@@ -97,7 +113,13 @@ def branch(
 
     What decides the range of a record is set on SOURCE, and cannot change while it has branch
     topics.
+
+    With --from-group, a group that has read another branch topic of SOURCE, or SOURCE itself, goes
+    on from there: nothing is skipped, and REPLAYED records that it had done come again, because
+    ranges that are cut differently cannot all start where others stopped. Stop its consumers first.
     """
+    if from_topic is not None and group is None:
+        raise click.UsageError("--from-topic says where the progress of --from-group is; give both")
     if partitions is not None and partitions < 1:
         raise click.UsageError(f"--into must be 1 or more, got {partitions}")
     admin, metadata = open_admin(connection)
@@ -112,10 +134,21 @@ def branch(
     )
     # All is checked before anything is changed: a source must not be left with half of it.
     make_branch_topic(admin, connection, request, is_dry_run=True)
+    plan = None
+    if group is not None:
+        # Only who asks for it pays for these imports.
+        from anabranch.cli.groups.branch_start import find_origin, plan_start, start_group
+
+        origin = find_origin(
+            admin, connection, metadata, group, source, from_topic, is_dry_run=is_dry_run
+        )
+        plan = plan_start(connection, metadata, origin, name, request.partitions)
     if not is_dry_run:
         make_branch_topic(admin, connection, request, is_dry_run=False)
         metadata = admin.list_topics(timeout=connection.timeout_s)
-    _report(metadata, request, output_format, is_dry_run=is_dry_run)
+        if plan is not None:
+            plan = start_group(admin, connection, metadata, plan)
+    _report(metadata, request, output_format, plan, is_dry_run=is_dry_run)
 
 
 def _source_configs(null_key: str | None, ordering_header: str | None) -> dict[str, str | None]:
@@ -211,7 +244,12 @@ def _no_branch_topics(source: str) -> CliError:
 
 
 def _report(
-    metadata: "ClusterMetadata", request: BranchRequest, output_format: str, *, is_dry_run: bool
+    metadata: "ClusterMetadata",
+    request: BranchRequest,
+    output_format: str,
+    plan: "StartPlan | None",
+    *,
+    is_dry_run: bool,
 ) -> None:
     """Show what exists now, or what would: the counts are the broker's where it has them."""
     made = metadata.topics.get(request.name)
@@ -224,10 +262,12 @@ def _report(
         "status": "valid" if is_dry_run else "created",
     }
     if output_format == "json":
-        write_json([row])
+        write_json([row if plan is None else {**row, "start": plan.document()}])
         return
     columns = ("TOPIC", "SOURCE", "PARTITIONS", "RANGES-PER-PARTITION", "STATUS")
     write_table(columns, [tuple(row.values())])
+    if plan is not None:
+        plan.write(is_dry_run=is_dry_run)
     if is_dry_run:
         note("Nothing was created (--dry-run); the broker accepts it.")
     else:
