@@ -92,7 +92,8 @@ BRANCH_TOPIC_SETTING_LINES: tuple[Setting, ...] = (
         None,
         None,
         "Makes a new topic a branch topic: its partitions are the branches of this topic's. Only "
-        "when a topic is created.",
+        "when a topic is created, by `anabranch topics branch` or any admin client; `kafka-topics` "
+        "refuses names that it does not know.",
         dynamic=DynamicMode.READ_ONLY,
     ),
     _line(
