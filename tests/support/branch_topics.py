@@ -40,6 +40,21 @@ def branch_of_key(key: bytes, ranges: int) -> int:
     return branch_of_slot(slot_of_key(key), ranges)
 
 
+def even_keys(count: int, ranges: int) -> list[str]:
+    """Keys of which every range has as many as any other, or one more."""
+    wanted = {r: (r + 1) * count // ranges - r * count // ranges for r in range(ranges)}
+    keys: list[str] = []
+    for number in itertools.count():
+        key = f"order-{number}"
+        branch = branch_of_key(key.encode(), ranges)
+        if wanted[branch]:
+            wanted[branch] -= 1
+            keys.append(key)
+        if len(keys) == count:
+            return keys
+    raise AssertionError("unreachable")
+
+
 def mixed_batches(ranges: int) -> list[tuple[str, list[ToSend]]]:
     """What to send to one partition: a codec, and the records that go in one batch or a few.
 
