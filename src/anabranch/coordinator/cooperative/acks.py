@@ -1,0 +1,137 @@
+"""Taking acknowledgements of records, interval by interval.
+
+A member acknowledges records of slots that it owns: all of them below a watermark, and ranges above
+it. Each acknowledgement is judged by itself and in parts, so that a member that lost half of its
+slots keeps the work that it did for the other half.
+
+What is refused, and why
+- slots that the member does not hold: somebody else does them now, or will (FENCED_MEMBER_EPOCH);
+- slots that it holds since a later epoch than it speaks of: it lost them in between and may have
+  forgotten what it did (STALE_MEMBER_EPOCH), as is an epoch that it has not reached;
+- records that it was not given in this ownership, or that are not in the log (OFFSET_OUT_OF_RANGE):
+  a mistake in a client must not skip records that nobody has seen;
+- records of a leader epoch that ended below them (FENCED_LEADER_EPOCH): the log was cut since, and
+  the same offsets hold other records now.
+
+What is not: the same acknowledgement again, or one below the stable offset. Both change nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from anabranch.coordinator.cooperative.progress import (
+    PartitionProgress,
+    intersect,
+    with_done,
+)
+from anabranch.model.errors import ErrorCode
+from anabranch.model.offset_ranges import EMPTY, OffsetRanges
+from anabranch.model.units import SlotRange
+
+NO_WATERMARK = -1
+
+
+class SubCode(IntEnum):
+    """KIP-X's own errors, which travel beside a code that every client knows."""
+
+    NONE = 0
+    INDIVIDUAL_COMMIT_NOT_ALLOWED = 1
+    TOPIC_RANGE_FETCH_NOT_ALLOWED = 2
+    CONSUMER_RANGE_FETCH_NOT_ACCEPTED = 3
+    INDIVIDUAL_COMMIT_TOO_OLD = 4
+    MAX_INDIVIDUAL_COMMIT_REACHED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Records of some slots that are done: below the watermark, and in the ranges."""
+
+    slots: SlotRange
+    epoch: int
+    watermark: int = NO_WATERMARK
+    done: OffsetRanges = EMPTY
+
+    @property
+    def end_offset(self) -> int:
+        """Nothing at or above it is acknowledged."""
+        return max(self.watermark, self.done.last + 1 if self.done else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class AckOutcome:
+    """What became of an acknowledgement, or of a part of it."""
+
+    slots: SlotRange
+    error_code: ErrorCode = ErrorCode.NONE
+    sub_code: SubCode = SubCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What a member holds of a partition, each range of slots since which epoch."""
+
+    member_epoch: int
+    slots: Mapping[SlotRange, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What an acknowledgement is measured against.
+
+    `delivered_offset` follows the last offset that the member was shown in this ownership;
+    `epoch_end_offset` is where the leader epoch of the acknowledgement ended.
+    """
+
+    log_start_offset: int
+    log_end_offset: int
+    delivered_offset: int
+    epoch_end_offset: int
+
+
+def take_acks(
+    progress: PartitionProgress, acks: list[Ack], holdings: Holdings, facts: LogFacts
+) -> tuple[PartitionProgress, list[AckOutcome]]:
+    """The progress after what could be taken, and what became of each part."""
+    outcomes: list[AckOutcome] = []
+    for ack in acks:
+        refused = _refusal(ack, holdings, facts)
+        if refused is not None:
+            outcomes.append(AckOutcome(ack.slots, refused))
+            continue
+        for part, code in _judge(ack, holdings):
+            if code is ErrorCode.NONE:
+                progress = with_done(progress, part, ack.watermark, ack.done)
+            outcomes.append(AckOutcome(part, code))
+    return progress, outcomes
+
+
+def _refusal(ack: Ack, holdings: Holdings, facts: LogFacts) -> ErrorCode | None:
+    """Why an acknowledgement is refused as a whole, if it is."""
+    if ack.slots.first >= ack.slots.end or (ack.done and next(iter(ack.done)).first < 0):
+        return ErrorCode.INVALID_REQUEST
+    if ack.epoch > holdings.member_epoch:
+        return ErrorCode.STALE_MEMBER_EPOCH
+    if ack.end_offset > min(facts.delivered_offset, facts.log_end_offset):
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    if ack.end_offset > facts.epoch_end_offset:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return None
+
+
+def _judge(ack: Ack, holdings: Holdings) -> list[tuple[SlotRange, ErrorCode]]:
+    """The parts of an acknowledgement by who holds them, in the order of the slots."""
+    parts: list[tuple[SlotRange, ErrorCode]] = []
+    position = ack.slots.first
+    for slots, epoch in sorted(holdings.slots.items()):
+        part = intersect(slots, ack.slots)
+        if part is None:
+            continue
+        if position < part.first:
+            parts.append((SlotRange(position, part.first), ErrorCode.FENCED_MEMBER_EPOCH))
+        is_since_then = epoch <= ack.epoch
+        parts.append((part, ErrorCode.NONE if is_since_then else ErrorCode.STALE_MEMBER_EPOCH))
+        position = part.end
+    if position < ack.slots.end:
+        parts.append((SlotRange(position, ack.slots.end), ErrorCode.FENCED_MEMBER_EPOCH))
+    return parts
