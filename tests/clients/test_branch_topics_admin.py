@@ -151,7 +151,7 @@ def test_a_life_with_kafka_python(kafka_python: Any) -> None:
         assert shown["branch.commit.source"]["value"] == value
         assert shown["branch.source.topic"]["value"] == source
         assert shown["retention.ms"]["value"] == "7"
-    with pytest.raises(kafka.errors.PolicyViolationError, match="py.by-key"):
+    with pytest.raises(kafka.errors.PolicyViolationError, match=r"py\.by-key"):
         kafka_python.delete_topics([source])
     place = kafka.TopicPartition(name, 0)
     with pytest.raises(kafka.errors.PolicyViolationError):
