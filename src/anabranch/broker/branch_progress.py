@@ -161,10 +161,11 @@ class BranchProgress:
 
     def _mark(self, group_id: str, topic: Topic, partition: int | None = None) -> None:
         """Have a partition looked at soon, and all of them when the group is new to the topic."""
-        is_known = (group_id, topic.topic_id) in self._results
-        every = _partitions(topic)
-        partitions = every if partition is None or not is_known else [partition]
-        self._turns.ask_for(group_id, {(topic.topic_id, p) for p in partitions if p in every})
+        if partition is not None and (group_id, topic.topic_id) in self._results:
+            wanted = {(topic.topic_id, partition)}
+        else:
+            wanted = {(topic.topic_id, p) for p in _partitions(topic)}
+        self._turns.ask_for(group_id, wanted)
 
     def topic_changed(self, name: str) -> None:
         """A topic was created, grew or went."""
@@ -180,7 +181,7 @@ class BranchProgress:
         subjects = []
         for topic_id, partition in sorted(wanted):
             topic = self._topics.get_by_id(topic_id)
-            if topic is not None:
+            if topic is not None and partition in _partitions(topic):
                 subjects.append(Subject(group_id, topic, partition))
         return self._survey(subjects).then(lambda found: self._looked(group_id, found))
 
