@@ -2,7 +2,8 @@
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
 import pytest
@@ -43,10 +44,28 @@ class Branched:
         return name
 
     def produce(self, *ranges: int, partition: int = 0) -> None:
+        self.produce_keys((KEYS[r] for r in ranges), partition)
+
+    def produce_keys(self, keys: Iterable[bytes], partition: int = 0) -> None:
         producer = Producer({**QUICK, "bootstrap.servers": self.kit.bootstrap})
-        for r in ranges:
-            producer.produce(self.source, b"v", key=KEYS[r], partition=partition)
+        for key in keys:
+            producer.produce(self.source, b"v", key=key, partition=partition)
         assert producer.flush(TIMEOUT_S) == 0
+
+    def consume(self, topic: str, records: int) -> list[int]:
+        """Join, take so many records, commit, leave; their offsets."""
+        found: list[int] = []
+        with self.kit.member(self.group, topic) as consumer:
+            deadline_s = time.monotonic() + TIMEOUT_S
+            while len(found) < records and time.monotonic() < deadline_s:
+                message = consumer.poll(0.1)
+                if message is not None:
+                    assert message.error() is None, message.error()
+                    offset = message.offset()
+                    assert offset is not None
+                    found.append(offset)
+            consumer.commit(asynchronous=False)
+        return found
 
     def commit(self, *offsets: int, topic: str | None = None, group: str | None = None) -> None:
         """Commit on the branches of partition 0 of a source with one partition."""
@@ -179,6 +198,25 @@ def test_a_group_goes_on_from_another_branch_topic(
     assert row.split() == [branched.group, branched.source, *["0", "4", "4", "1", "1"]]
     assert "nothing is skipped, and 1 finished record will be processed again" in result.err
     assert branched.committed(new) == {0: 4, 1: 6}
+
+
+def test_what_is_read_before_and_after_is_everything(
+    topics: Callable[..., Result], branched: Branched
+) -> None:
+    """A stock consumer stops midway and goes on with other ranges; it replays what was said."""
+    total = 300
+    branched.produce_keys(b"key-%d" % (n * n % 97) for n in range(total))
+    before = branched.consume(branched.topic, 130)
+    assert len(before) == 130
+    new = f"{branched.source}.sixths"
+    arguments = (branched.source, "--into", 6, "--as", new, "--from-group", branched.group)
+    result = topics(*arguments, "--format", "json")
+    assert result.code == 0, result.err
+    replayed = result.document[0]["start"]["replayed_records"]
+    after = branched.consume(new, total - 130 + replayed)
+    assert set(before) | set(after) == set(range(total))
+    assert len(set(after)) == len(after)
+    assert len(set(before) & set(after)) == replayed
 
 
 def test_a_dry_run_shows_the_plan_and_changes_nothing(
