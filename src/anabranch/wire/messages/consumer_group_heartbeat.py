@@ -8,6 +8,7 @@ the same of the broker.
 """
 
 from anabranch.wire.api import api
+from anabranch.wire.messages.cooperation import Cooperation, CooperationAnswer
 from anabranch.wire.schema import Int16, Int32, String, Uuid, at, struct
 
 
@@ -31,6 +32,7 @@ class ConsumerGroupHeartbeatRequest:
     server_assignor: String | None = at("0+", default=None)
     # What the member owns, not what it would like to.
     topic_partitions: list[TopicPartitions] | None = at("0+", default=None)
+    cooperation: Cooperation | None = at("0+", tag=10_000, nullable="none", default=None)
 
 
 @struct
@@ -47,6 +49,7 @@ class ConsumerGroupHeartbeatResponse:
     member_epoch: Int32 = at("0+")
     heartbeat_interval_ms: Int32 = at("0+")
     assignment: Assignment | None = at("0+", default=None)
+    cooperation: CooperationAnswer | None = at("0+", tag=10_000, nullable="none", default=None)
 
 
 CONSUMER_GROUP_HEARTBEAT = api(

@@ -11,6 +11,7 @@ instead of replica id (KIP-903), 16 leader hints (KIP-951), 17 the replica's dir
 """
 
 from anabranch.wire.api import api
+from anabranch.wire.messages.cooperation import RangeFetch, RangeFetchAnswer
 from anabranch.wire.schema import (
     Int8,
     Int16,
@@ -43,6 +44,7 @@ class FetchPartition:
     partition_max_bytes: Int32 = at("0+")
     replica_directory_id: Uuid = at("17+", tag=0, ignorable=True)
     high_watermark: Int64 = at("18+", tag=1, default=HIGH_WATERMARK_NOT_REPORTED, ignorable=True)
+    range_fetch: RangeFetch | None = at("12+", tag=10_000, nullable="none", default=None)
 
 
 @struct
@@ -115,6 +117,7 @@ class PartitionData:
     aborted_transactions: list[AbortedTransaction] | None = at("4+", default=None, ignorable=True)
     preferred_read_replica: Int32 = at("11+", default=-1)
     records: Records | None = at("0+")
+    range_fetch: RangeFetchAnswer | None = at("12+", tag=10_000, nullable="none", default=None)
 
 
 @struct

@@ -15,6 +15,7 @@ not know.
 """
 
 from anabranch.wire.api import api
+from anabranch.wire.messages.cooperation import IndividualProgress
 from anabranch.wire.schema import Bool, Int16, Int32, Int64, String, Uuid, at, struct
 
 # The offset of a partition that has none.
@@ -63,6 +64,8 @@ class OffsetFetchRequest:
     branch_progress: BranchProgressQuestion | None = at(
         "8+", tag=10_000, nullable="none", default=None
     )
+    # Whether individual commits are wanted too.
+    with_individual: Bool = at("8+", tag=10_001)
 
 
 @struct
@@ -87,6 +90,7 @@ class OffsetFetchResponsePartitions:
     committed_leader_epoch: Int32 = at("8+", default=-1, ignorable=True)
     metadata: String | None = at("8+")
     error_code: Int16 = at("8+")
+    individual: IndividualProgress | None = at("8+", tag=10_000, nullable="none", default=None)
 
 
 @struct
