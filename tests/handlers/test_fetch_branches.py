@@ -271,6 +271,26 @@ def test_a_cache_without_room_still_serves(make_stage: Callable[..., Stage]) -> 
     assert len(stage.node.broker.branches.cache) <= 1
 
 
+def test_settings_follow_while_the_broker_runs(stage: Stage) -> None:
+    """A smaller cache is smaller at once, and so is what one fetch searches."""
+    stage.produce(*KEYS)
+    assert len(stage.walk(0)) == 1
+    stage.produce(*KEYS)
+    assert len(stage.fetch(0, offset=4)) == 1
+    cache = stage.node.broker.branches.cache
+    assert len(cache) == 2
+    stage.node.broker.set_broker_configs(
+        "", {"branch.cache.max.bytes": "1", "branch.scan.max.bytes": "100"}
+    )
+    assert len(cache) == 1
+    for _ in range(5):
+        stage.produce(KEYS[1])
+        stage.fetch(1, offset=stage.log.log_end_offset - 1)
+    call = stage.begin(0, offset=8, wait_ms=WAIT_MS)
+    (data,) = answers(call.answer)
+    assert next_offset(bytes(data.records or b"")) > 8
+
+
 def test_what_cannot_be_sorted_is_an_error(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that fails is told to the client once, not tried for ever."""
 

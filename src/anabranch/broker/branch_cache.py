@@ -52,7 +52,7 @@ class _Row:
 class BranchCache:
     """All cached chunks of a broker; used on the event loop only."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int = 0) -> None:
         self.max_bytes = max_bytes
         self.size_bytes = 0
         # What slot indexes take of the same limit.
@@ -97,6 +97,10 @@ class BranchCache:
         self.size_bytes += chunk.size_bytes
         self._shrink()
         return cached
+
+    def set_max_bytes(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._shrink()
 
     def set_others_bytes(self, size_bytes: int) -> None:
         """Leave so much of the limit to others."""

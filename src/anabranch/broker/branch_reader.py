@@ -73,14 +73,18 @@ class BranchRead(NamedTuple):
 class BranchReader:
     """Reads the branches of all logs; lives on the event loop."""
 
-    def __init__(
-        self, cache_max_bytes: int, scan_max_bytes: int, linger_ms: int = 0, threads: int = 2
-    ) -> None:
-        self.cache = BranchCache(cache_max_bytes)
-        self.scan_max_bytes = scan_max_bytes
-        self._linger_s = linger_ms / 1000
+    def __init__(self, threads: int = 2) -> None:
+        self.cache = BranchCache()
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="branch")
+        self._scan_max_bytes = 0
+        self._linger_s = 0.0
         self._jobs: dict[tuple[ChunkKey, int], SplitJob] = {}
+
+    def configure(self, *, cache_max_bytes: int, scan_max_bytes: int, linger_ms: int) -> None:
+        """Take settings, which may change while the broker runs."""
+        self.cache.set_max_bytes(cache_max_bytes)
+        self._scan_max_bytes = scan_max_bytes
+        self._linger_s = linger_ms / 1000
 
     def close(self) -> None:
         self.executor.shutdown(wait=True, cancel_futures=True)
@@ -141,7 +145,7 @@ class BranchReader:
             if position < chunk.next_offset:
                 break
             scanned += chunk.source_bytes
-            if not parts and scanned >= self.scan_max_bytes:
+            if not parts and scanned >= self._scan_max_bytes:
                 return BranchRead(parts, size, next_offset, position, scanned, is_exhausted=True)
         return BranchRead(parts, size, next_offset, position, scanned)
 

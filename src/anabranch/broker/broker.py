@@ -74,11 +74,7 @@ class Broker:
             cluster_id=settings.get_optional_str("cluster.id"),
         )
         self.cluster_id = self.engine.cluster_id
-        self.branches = BranchReader(
-            settings.get_int("branch.cache.max.bytes"),
-            settings.get_int("branch.scan.max.bytes"),
-            settings.get_int("branch.fetch.linger.ms"),
-        )
+        self.branches = BranchReader()
         self.slot_indexing = SlotIndexing(self.branches)
         self.purgatory = Purgatory(self._branched_appended)
         self.wake_fetches = self.purgatory.wake
@@ -128,6 +124,11 @@ class Broker:
         self.topic_defaults = topic_defaults(self.settings, self.dynamic_configs)
         self.auto_creates_topics = self.get_bool("auto.create.topics.enable")
         self.fetch_max_bytes = self.get_int("fetch.max.bytes")
+        self.branches.configure(
+            cache_max_bytes=self.get_int("branch.cache.max.bytes"),
+            scan_max_bytes=self.get_int("branch.scan.max.bytes"),
+            linger_ms=self.get_int("branch.fetch.linger.ms"),
+        )
 
     def get_int(self, name: str) -> int:
         """A broker setting as it is now, dynamic changes included."""

@@ -27,7 +27,8 @@ _NEXT_STEPS: Final = {
     "TOPIC_ALREADY_EXISTS": "pass --if-not-exists to accept that, or choose another name",
     "UNKNOWN_TOPIC_OR_PART": "see `anabranch topics list`",
     "UNKNOWN_TOPIC_ID": "see `anabranch topics list`",
-    "TOPIC_EXCEPTION": "use up to 249 letters, digits, '.', '_' and '-'",
+    "TOPIC_EXCEPTION": "use up to 249 letters, digits, '.', '_' and '-'; a branch topic takes no "
+    "records, produce to its source",
     "INVALID_PARTITIONS": "give --partitions a number from 1 up",
     "INVALID_REPLICATION_FACTOR": "leave --replication-factor out to take the broker's default",
     "INVALID_CONFIG": "see `anabranch topics configs TOPIC` for names and values",
