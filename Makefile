@@ -13,7 +13,7 @@ help:            ## show this list
 
 setup: $(STAMP)  ## create .venv with everything the broker and its tests need
 
-$(STAMP): requirements.lock pyproject.toml src/anabranch/branch/_kernels.c
+$(STAMP): requirements.lock pyproject.toml $(wildcard src/anabranch/branch/*.c src/anabranch/branch/kernels/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Anabranch needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,0 +1,12 @@
+/* What the module offers to Python, one file each. */
+
+#ifndef ANABRANCH_KERNELS_H
+#define ANABRANCH_KERNELS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+PyObject *py_split(PyObject *module, PyObject *args);
+PyObject *py_progress(PyObject *module, PyObject *args);
+
+#endif
