@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint fuzz bench bench-rebalance compat-java compat-answers compat-kcat compat-go lock clean help
+.PHONY: run test setup lint fuzz bench bench-rebalance bench-branches compat-java compat-answers compat-kcat compat-go lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -41,6 +41,9 @@ bench: setup     ## side by side with Apache Kafka (needs gcc, Java 17 and Maven
 
 bench-rebalance: setup ## rebalance times side by side with Apache Kafka
 	$(BIN)/python bench/rebalance.py
+
+bench-branches: setup ## branch topics: cost of filtered fetches, a group at work (needs gcc)
+	$(BIN)/python bench/branches.py
 
 compat-java: setup ## the Java client and Kafka's own tools against us (needs Java 17 and Maven)
 	$(BIN)/python compat/java/run.py
