@@ -125,6 +125,7 @@ def member(state: str, assigned: str, pending: str) -> ConsumerMember:
         state=STATES[state[0]],
         assigned=units(assigned),
         pending_revocation=units(pending),
+        shares=True,
     )
 
 
@@ -155,6 +156,25 @@ def test_each_transition(row):
         return
     expected = member(*after).with_(previous_member_epoch=before.member_epoch)
     assert step() == expected
+
+
+@pytest.mark.parametrize(
+    ("others", "state", "assigned"),
+    [("L", "L5", "a5"), ("R", "L5", "a5"), ("", "S5", "a5L5R5"), ("a", "L5", "L5R5")],
+)
+def test_a_partition_whole_or_not_at_all(others, state, assigned):
+    """Who does not share waits until every piece of a partition is free."""
+    after = reconcile(
+        member("S0", "-", "-").with_(shares=False),
+        target_epoch=5,
+        target=some("aLR"),
+        owned=(),
+        is_free=lambda unit: unit not in some(others),
+        has_new_subscription=False,
+        is_subscribed=lambda unit: True,
+    )
+    expected = member(state, assigned, "-").with_(shares=False)
+    assert after == expected.with_(previous_member_epoch=0)
 
 
 @pytest.mark.parametrize("row", ["S4 a4b4 -", "V4 a4b4 c4", "L4 a4b4 -"])

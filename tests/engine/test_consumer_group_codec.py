@@ -27,7 +27,6 @@ from anabranch.coordinator.group.consumer_state import (
 from anabranch.engine.journal.errors import JournalError
 from anabranch.engine.journal.group_codec import decode, encode
 from anabranch.model.units import SlotRange, Unit
-from anabranch.wire.primitives import EncodeError
 
 TOPIC_A = bytes(range(16))
 TOPIC_B = bytes(range(0xF0, 0x100))
@@ -236,13 +235,20 @@ def test_the_cause_is_not_written() -> None:
     assert read == said and read.cause is None
 
 
-def test_key_ranges_have_no_place() -> None:
-    """A part of a partition is refused rather than written as the whole."""
-    part = Unit(TOPIC_A, 0, SlotRange(0, 100))
-    with pytest.raises(EncodeError, match="key range"):
-        encode(target(frozenset({part})))
-    with pytest.raises(EncodeError, match="key range"):
-        encode(current(assigned={part: 1}))
+def test_key_ranges_are_in_tags_of_our_own() -> None:
+    """A partition is there once for each of its ranges; Kafka's own fields stay what they are."""
+    low, high = Unit(TOPIC_A, 0, SlotRange(0, 100)), Unit(TOPIC_A, 0, SlotRange(100, 65_536))
+    whole = Unit(TOPIC_A, 1)
+    for record in (
+        target(frozenset({low, whole})),
+        current(assigned={low: 1, whole: 2}, pending_revocation={high: 1}),
+    ):
+        assert decode(*encode(record)) == record
+    _key, value = encode(target(frozenset({low})))
+    # Version, one topic, its id, one partition (0); one tag, 10000, of 9 bytes: the two slots.
+    tag = "01" + "904e" + "09" + "03" + "00000000" + "00000064"
+    wanted = "0000" + "02" + TOPIC_A.hex() + "02" + "00000000" + tag + "00"
+    assert value == bytes.fromhex(wanted)
 
 
 @pytest.mark.parametrize("label", [label for label, read in READ.items() if read is not None])

@@ -21,6 +21,21 @@ class SlotRange(NamedTuple):
 
 ALL_SLOTS = SlotRange(0, SLOT_COUNT)
 
+# A hash has 63 bits, a slot is its upper 16.
+_SLOT_SHIFT = 47
+
+
+def hashes_of(slots: SlotRange) -> tuple[int, int]:
+    """The first and the last hash of some slots, both included, as KIP-X writes a key range."""
+    return slots.first << _SLOT_SHIFT, (slots.end << _SLOT_SHIFT) - 1
+
+
+def slots_between(first_hash: int, last_hash: int) -> SlotRange | None:
+    """The slots of a key range; None when it does not begin and end at slots, or is empty."""
+    slots = SlotRange(first_hash >> _SLOT_SHIFT, (last_hash + 1) >> _SLOT_SHIFT)
+    is_sound = 0 <= slots.first < slots.end <= SLOT_COUNT
+    return slots if is_sound and hashes_of(slots) == (first_hash, last_hash) else None
+
 
 class Unit(NamedTuple):
     """One assignable thing: it has at most one owner at any time."""

@@ -22,6 +22,9 @@ class ConsumerHeartbeat:
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
     owned: tuple[Unit, ...] | None = None
+    # Whether the member takes key ranges; what it owns are then any ranges of slots, cut as it
+    # likes.
+    shares: bool = False
     client_id: str = ""
     client_host: str = ""
     # From version 1 on the client makes its member id itself (KIP-1082).
@@ -47,6 +50,9 @@ class ConsumerHeartbeatAnswer:
     heartbeat_interval_ms: int = 0
     # The whole assignment when it is told at all: what is not in it has to be given up.
     assignment: tuple[Unit, ...] | None = None
+    # Of a member that shares: since which epoch it has each of them.
+    epochs: tuple[int, ...] | None = None
+    shares: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

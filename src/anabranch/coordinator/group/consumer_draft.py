@@ -87,6 +87,8 @@ class ConsumerDraft:
         self.spec_changes: dict[str, MemberSpec | None] = {}
         self.target_changes: dict[str, Target | None] = {}
         self._members: dict[str, ConsumerMember | None] = {}
+        # Who holds units that were cut by this decision.
+        self._owners: dict[Unit, str] = {}
         self._regexes: dict[str, ResolvedRegex | None] = {}
         self._timers: dict[TimerKey, TimerChange] = {}
         self._tasks: list[Any] = []
@@ -104,6 +106,15 @@ class ConsumerDraft:
         for member_id, member in self._members.items():
             count += (member is not None) - (member_id in self.group.members)
         return count
+
+    @property
+    def has_sharers(self) -> bool:
+        """Whether any member takes key ranges."""
+        count = self.group.sharing_members
+        for member_id, member in self._members.items():
+            before = self.group.members.get(member_id)
+            count += (member is not None and member.shares) - (before is not None and before.shares)
+        return count > 0
 
     @property
     def classic_count(self) -> int:
@@ -179,7 +190,7 @@ class ConsumerDraft:
 
     def is_free_for(self, member_id: str, unit: Unit) -> bool:
         """Whether nobody else holds a unit."""
-        owner_id = self.group.owners.get(unit)
+        owner_id = self._owners.get(unit) or self.group.owners.get(unit)
         if owner_id is None or owner_id == member_id:
             return True
         return owner_id in self._members and self._members[owner_id] is None
@@ -205,6 +216,14 @@ class ConsumerDraft:
             self.set_timer(key, member.rebalance_timeout_ms)
         elif before is not None and before.state is MemberState.UNREVOKED_PARTITIONS:
             self.cancel(key)
+
+    def rewrite_units(self, member: ConsumerMember) -> None:
+        """The same slots in other units; nothing else about the member changes."""
+        self._put(member)
+        self._owners.update(dict.fromkeys(member.held, member.member_id))
+        self.records.append(
+            CurrentWritten(group_id=self.group_id, member_id=member.member_id, member=member)
+        )
 
     def write_target(self, member_id: str, target: Target | None) -> None:
         self.target_changes[member_id] = target

@@ -26,6 +26,7 @@ from anabranch.coordinator.group.consumer_commands import (
 from anabranch.coordinator.group.consumer_downgrade import downgrade_if_alone
 from anabranch.coordinator.group.consumer_draft import ConsumerDraft, Environment
 from anabranch.coordinator.group.consumer_leave import leave, leave_for_a_while
+from anabranch.coordinator.group.consumer_ranges import owned_units
 from anabranch.coordinator.group.consumer_regex import (
     check_regex,
     drop_unused_regex,
@@ -174,8 +175,14 @@ def take_step(
     has_new_topics = has_new_regex or (
         member.subscribed_topic_names != before.subscribed_topic_names
     )
+    # A new target may have cut what the member holds into other units.
+    member = draft.member(member.member_id) or member
     current = reconcile_member(
-        draft, member, owned, has_new_topics=has_new_topics, starts_over=starts_over
+        draft,
+        member,
+        owned_units(member, owned),
+        has_new_topics=has_new_topics,
+        starts_over=starts_over,
     )
     if current is not member:
         draft.write_current(current)
@@ -274,7 +281,8 @@ def check_epoch(member: ConsumerMember, command: ConsumerHeartbeat) -> None:
     # The answer that moved the member on may have been lost; it may then still say its old
     # epoch, provided that it owns nothing it was not given.
     is_repeat = epoch == member.previous_member_epoch and command.owned is not None
-    if is_repeat and all(unit in member.assigned for unit in command.owned or ()):
+    owned = owned_units(member, command.owned)
+    if is_repeat and all(unit in member.assigned for unit in owned or ()):
         return
     raise KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
@@ -312,6 +320,8 @@ def _described(member: ConsumerMember, command: ConsumerHeartbeat) -> ConsumerMe
         changes["server_assignor"] = assignor
     if member.classic is not None:
         changes["classic"] = None
+    if command.shares != member.shares:
+        changes["shares"] = command.shares
     return member.with_(**changes) if changes else member
 
 
@@ -330,6 +340,8 @@ def _causes(
     cause = Cause.JOIN if is_joining else Cause.SUBSCRIPTION
     if member.subscribed_topic_names != before.subscribed_topic_names:
         yield cause
+    if member.shares != before.shares and not is_joining:
+        yield Cause.SUBSCRIPTION
     regex, regex_before = member.subscribed_topic_regex or "", before.subscribed_topic_regex or ""
     if regex != regex_before and (not regex or is_resolved(draft, regex)):
         yield cause
@@ -395,10 +407,15 @@ def _answer(
     )
     if not is_news and command.owned is not None:
         # It was told and does not have it: a client may drop what it did not know yet.
-        is_news = set(command.owned) != current.assigned.keys()
+        owned = owned_units(current, command.owned)
+        is_news = set(owned or ()) != current.assigned.keys()
     return ConsumerHeartbeatAnswer(
         member_id=current.member_id,
         member_epoch=current.member_epoch,
         heartbeat_interval_ms=draft.interval_ms(current),
         assignment=tuple(sorted(current.assigned)) if is_news else None,
+        epochs=tuple(current.assigned[unit] for unit in sorted(current.assigned))
+        if is_news and current.shares
+        else None,
+        shares=current.shares,
     )

@@ -33,7 +33,7 @@ from anabranch.coordinator.group.assignors.crews import MemberSpec
 from anabranch.coordinator.group.assignors.index import NO_TARGET, Target, TargetIndex
 from anabranch.coordinator.group.classic_state import Protocol
 from anabranch.model.cluster_image import ClusterImage
-from anabranch.model.units import Unit
+from anabranch.model.units import ALL_SLOTS, Unit
 
 JOINING_EPOCH = 0
 LEAVING_EPOCH = -1
@@ -88,6 +88,8 @@ class ConsumerMember:
     server_assignor: str | None = None
     # None for a member that speaks the consumer protocol.
     classic: ClassicMembership | None = None
+    # Whether it takes key ranges of partitions; all others own whole partitions only.
+    shares: bool = False
     member_epoch: int = JOINING_EPOCH
     previous_member_epoch: int = JOINING_EPOCH
     state: MemberState = MemberState.STABLE
@@ -147,6 +149,9 @@ class ConsumerGroup:
         self.votes: Counter[str] = Counter()
         self.regex_subscribers: Counter[str] = Counter()
         self.classic_members = 0
+        self.sharing_members = 0
+        # Whether any unit was ever less than a partition: only then cuts have to be looked at.
+        self.has_ranges = False
         # How many members are STABLE at each epoch, so that the state of ten thousand is one look.
         self._stable_at: Counter[int] = Counter()
         self._by_state: Counter[MemberState] = Counter()
@@ -241,6 +246,8 @@ class ConsumerGroup:
         target = self.target(member_id)
         for unit in changed.held:
             self.owners[unit] = member_id
+            if unit.slots != ALL_SLOTS:
+                self.has_ranges = True
             if unit in target:
                 self.moving_since_ms.pop(unit, None)
                 self._retargeted.discard(unit)
@@ -304,6 +311,7 @@ class ConsumerGroup:
             self.regex_subscribers[member.subscribed_topic_regex] += 1
         if member.classic is not None:
             self.classic_members += 1
+        self.sharing_members += member.shares
         self._by_state[member.state] += 1
         if member.state is MemberState.STABLE:
             self._stable_at[member.member_epoch] += 1
@@ -320,6 +328,7 @@ class ConsumerGroup:
             _count_down(self.regex_subscribers, member.subscribed_topic_regex)
         if member.classic is not None:
             self.classic_members -= 1
+        self.sharing_members -= member.shares
         _count_down(self._by_state, member.state)
         if member.state is MemberState.STABLE:
             _count_down(self._stable_at, member.member_epoch)

@@ -15,9 +15,10 @@ Rules
 import hashlib
 from collections.abc import Iterable
 
-from anabranch.coordinator.group.assignors.api import AssignorError, compute_targets
+from anabranch.coordinator.group.assignors.api import AssignorError, Targets, compute_targets
 from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_draft import ConsumerDraft, target_timer
+from anabranch.coordinator.group.consumer_ranges import cut_alike
 from anabranch.model.cluster_image import ClusterImage
 from anabranch.model.errors import ErrorCode, KafkaError
 
@@ -71,10 +72,26 @@ def bring_up_target(draft: ConsumerDraft, *, must_succeed: bool = False) -> None
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         draft.set_timer(target_timer(draft.group_id), RETRY_MS)
         return
+    if draft.has_sharers or draft.group.has_ranges:
+        targets = _in_pieces(draft, targets)
     for member_id, target in targets.items():
         draft.write_target(member_id, target)
     draft.write_target_epoch(draft.group_epoch, draft.now_ms)
     draft.cancel(target_timer(draft.group_id))
+
+
+def _in_pieces(draft: ConsumerDraft, targets: Targets) -> Targets:
+    """The targets that change, in units that agree with what members hold."""
+    every = {
+        member_id: targets.get(member_id, draft.target(member_id)) for member_id in draft.members()
+    }
+    pieces = cut_alike(draft, every)
+    gone = {member_id: target for member_id, target in targets.items() if member_id not in every}
+    return gone | {
+        member_id: target
+        for member_id, target in pieces.items()
+        if target != draft.target(member_id)
+    }
 
 
 def metadata_hash(topics: Iterable[str], image: ClusterImage) -> int:

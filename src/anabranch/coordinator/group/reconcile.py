@@ -5,6 +5,8 @@ Rules
   units up (UNREVOKED_PARTITIONS) and gets nothing new until it did.
 - A unit that another member still holds is not handed out; the member waits for it
   (UNRELEASED_PARTITIONS) with what it already has, at the target's epoch.
+- Who does not share gets a partition whole or not at all: as long as one piece of it is not free,
+  none is.
 - Confirming is done by the list of owned units in the heartbeat; a heartbeat without the list
   confirms nothing.
 - A list without a unit that the member was given and not told to give up confirms nothing either,
@@ -19,7 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 from anabranch.coordinator.group.assignors.index import Target
 from anabranch.coordinator.group.consumer_state import ConsumerMember, MemberState
 from anabranch.model.errors import ErrorCode, KafkaError
-from anabranch.model.units import Unit
+from anabranch.model.units import ALL_SLOTS, Unit
 
 
 def reconcile(
@@ -103,12 +105,19 @@ class _Step:
         gain: dict[Unit, int] = {}
         has_unreleased = False
         for unit in sorted(wanted - keep.keys()):
-            if self.is_free(unit):
+            if self.is_free(unit) and (member.shares or self._is_whole_free(unit, wanted)):
                 gain[unit] = self.target_epoch
             else:
                 has_unreleased = True
         state = MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE
         return self._changed(self.target_epoch, state, {**keep, **gain}, {})
+
+    def _is_whole_free(self, unit: Unit, wanted: frozenset[Unit]) -> bool:
+        """Whether all other pieces of a unit's partition are free too."""
+        if unit.slots == ALL_SLOTS:
+            return True
+        place = unit[:2]
+        return all(self.is_free(other) for other in wanted if other[:2] == place)
 
     def without_unsubscribed(self) -> ConsumerMember:
         """Give up at once what the member does not want any more, without a new target."""

@@ -1,11 +1,13 @@
 """The records of consumer groups as bytes of `__consumer_offsets`, in Kafka's own format.
 
-A unit is a whole partition in these records: Kafka knows nothing smaller.
+A unit is a whole partition in Kafka's records. Key ranges are in tags of our own beside the list of
+partitions, which has a partition once for each of its ranges; records without ranges are Kafka's,
+byte for byte.
 """
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 
 from anabranch.coordinator.group.consumer_records import (
@@ -23,10 +25,9 @@ from anabranch.coordinator.group.consumer_state import (
     MemberState,
     ResolvedRegex,
 )
-from anabranch.model.units import ALL_SLOTS, Unit, whole_partitions
+from anabranch.model.units import ALL_SLOTS, SlotRange, Unit, whole_partitions
 from anabranch.wire.journal import consumer_groups as wire
 from anabranch.wire.journal.record_type import RecordType, read_prefix
-from anabranch.wire.primitives import EncodeError
 
 _VERSION = 0
 
@@ -103,24 +104,31 @@ def _member_value(member: ConsumerMember) -> wire.ConsumerGroupMemberMetadataVal
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.server_assignor,
         classic=classic,
+        shares=member.shares,
     )
 
 
-def _by_topic(units: Iterable[Unit]) -> Iterable[tuple[bytes, list[int]]]:
+def _by_topic(units: Iterable[Unit]) -> Iterable[tuple[bytes, list[Unit]]]:
     for topic_id, of_topic in groupby(sorted(units), key=lambda unit: unit.topic_id):
-        partitions = []
-        for unit in of_topic:
-            if unit.slots != ALL_SLOTS:
-                raise EncodeError(f"a record of Kafka's has no place for the key range {unit}")
-            partitions.append(unit.partition)
-        yield topic_id, partitions
+        yield topic_id, list(of_topic)
+
+
+def _slots(units: list[Unit]) -> list[int]:
+    """First and end of each unit's slots; nothing where all are whole partitions."""
+    if all(unit.slots == ALL_SLOTS for unit in units):
+        return []
+    return [slot for unit in units for slot in unit.slots]
 
 
 def _target_value(target: Iterable[Unit]) -> wire.ConsumerGroupTargetAssignmentMemberValue:
     return wire.ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[
-            wire.TargetTopicPartitions(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in _by_topic(target)
+            wire.TargetTopicPartitions(
+                topic_id=topic_id,
+                partitions=[unit.partition for unit in units],
+                slots=_slots(units),
+            )
+            for topic_id, units in _by_topic(target)
         ]
     )
 
@@ -139,10 +147,11 @@ def _with_epochs(units: Mapping[Unit, int]) -> list[wire.CurrentTopicPartitions]
     return [
         wire.CurrentTopicPartitions(
             topic_id=topic_id,
-            partitions=partitions,
-            assignment_epochs=[units[Unit(topic_id, partition)] for partition in partitions],
+            partitions=[unit.partition for unit in of_topic],
+            assignment_epochs=[units[unit] for unit in of_topic],
+            slots=_slots(of_topic),
         )
-        for topic_id, partitions in _by_topic(units)
+        for topic_id, of_topic in _by_topic(units)
     ]
 
 
@@ -181,6 +190,7 @@ def _member(key: wire.MemberKey, value: Any) -> MemberWritten:
         )
         if is_classic
         else None,
+        shares=value.shares,
     )
     return MemberWritten(group_id=group_id, member_id=member_id, member=member)
 
@@ -199,11 +209,7 @@ def _target_epoch(key: wire.GroupKey, value: Any) -> TargetEpochWritten:
 def _target(key: wire.MemberKey, value: Any) -> TargetWritten:
     target = None
     if value is not None:
-        target = frozenset(
-            unit
-            for topic in value.topic_partitions
-            for unit in whole_partitions(topic.topic_id, topic.partitions)
-        )
+        target = frozenset(unit for topic in value.topic_partitions for unit in _read_units(topic))
     group_id, member_id = sys.intern(key.group_id), sys.intern(key.member_id)
     return TargetWritten(group_id=group_id, member_id=member_id, target=target)
 
@@ -227,12 +233,21 @@ def _current(key: wire.MemberKey, value: Any) -> CurrentWritten:
     return CurrentWritten(group_id=sys.intern(key.group_id), member_id=member_id, member=member)
 
 
+def _read_units(
+    topic: wire.TargetTopicPartitions | wire.CurrentTopicPartitions,
+) -> Iterable[Unit]:
+    if not topic.slots:
+        return whole_partitions(topic.topic_id, topic.partitions)
+    ranges = map(SlotRange, topic.slots[::2], topic.slots[1::2])
+    return map(Unit, repeat(topic.topic_id), topic.partitions, ranges)
+
+
 def _units(topics: list[wire.CurrentTopicPartitions], member_epoch: int) -> dict[Unit, int]:
     units: dict[Unit, int] = {}
     for topic in topics:
         # Records from before 4.3 have none: then it is the member's (KIP-1251).
         epochs = topic.assignment_epochs or [member_epoch] * len(topic.partitions)
-        units.update(zip(whole_partitions(topic.topic_id, topic.partitions), epochs, strict=True))
+        units.update(zip(_read_units(topic), epochs, strict=True))
     return units
 
 

@@ -11,7 +11,7 @@ coordinator names them, for an encode function asks only for attributes.
 """
 
 from anabranch.wire.journal.record_type import record_type
-from anabranch.wire.schema import Bytes, Int8, Int32, Int64, String, Uuid, at, struct
+from anabranch.wire.schema import Bool, Bytes, Int8, Int32, Int64, String, Uuid, at, struct
 
 
 @struct
@@ -88,6 +88,8 @@ class ConsumerGroupMemberMetadataValue:
     # of null, whatever it looks like. So null is written, and Kafka writes it for every member that
     # speaks the consumer protocol.
     classic: ClassicMemberMetadata | None = at("0+", tag=0)
+    # Ours: whether it takes key ranges of partitions.
+    shares: Bool = at("0+", tag=10_000)
 
 
 @struct
@@ -100,6 +102,9 @@ class ConsumerGroupTargetAssignmentMetadataValue:
 class TargetTopicPartitions:
     topic_id: Uuid = at("0+")
     partitions: list[Int32] = at("0+")
+    # Ours: first and end slot of each of them, none where all are whole; a partition is there once
+    # for each of its ranges.
+    slots: list[Int32] = at("0+", tag=10_000)
 
 
 @struct
@@ -114,6 +119,8 @@ class CurrentTopicPartitions:
     # One for each partition, from 4.3 on (KIP-1251); where there are none (left out, or null) the
     # member's epoch counts.
     assignment_epochs: list[Int32] | None = at("0+", tag=0)
+    # Ours, as above.
+    slots: list[Int32] = at("0+", tag=10_000)
 
 
 @struct
