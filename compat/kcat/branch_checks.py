@@ -7,6 +7,7 @@ records: that it ends is a check by itself.
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -106,6 +107,33 @@ def idle(broker: Broker) -> None:
     assert [record.offset for record in found] == list(range(len(records))), "offsets"
 
 
+def quiet(broker: Broker) -> None:
+    """A consumer waits on a branch without records while others get theirs, and is not disturbed.
+
+    librdkafka takes an answer with bytes and without records for a record that does not fit, and
+    after ten of them tells its program of an error.
+    """
+    source = broker.topic("branched-quiet")
+    branches = create_branched(broker.bootstrap_servers, source, 1, 8)
+    busy = Sent(0, b"the only key", b"x", T0_MS)
+    send(broker.bootstrap_servers, source, [busy])
+    ((home, *_),) = walk(broker, branches, "-o", "beginning")
+    others = [str(branch) for branch in range(8) if branch != home]
+    command = ["kcat", "-b", broker.bootstrap_servers, "-C", "-q", "-u", "-t", branches]
+    options = ["-p", others[0], "-o", "beginning", "-X", "fetch.wait.max.ms=20"]
+    waiting = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(40):
+            send(broker.bootstrap_servers, source, [busy])
+            time.sleep(0.05)
+            if waiting.poll() is not None:
+                assert waiting.stderr is not None
+                raise AssertionError(f"kcat ended: {waiting.stderr.read().strip()}")
+    finally:
+        waiting.kill()
+        waiting.communicate()
+
+
 def offsets(broker: Broker) -> None:
     """Absolute and timestamp offsets, and the query of an offset by time."""
     source, branches, _ = branched(broker, "offsets", "lz4")
@@ -178,6 +206,7 @@ BRANCH_CHECKS: dict[str, Callable[[Broker], None]] = {
     "branch topics are listed": lists,
     **{f"branches are the topic, codec {name}": union(name) for name in CODECS},
     "branches without records reach their end": idle,
+    "a quiet branch beside a busy one": quiet,
     "branches: offsets absolute and by time": offsets,
     "branches: offsets relative to the end": relative_offsets,
     "branches in a group": group,

@@ -34,6 +34,7 @@ final class BranchOffsetChecks {
     suite.check("branches: an offset out of range, and resets", this::outOfRange);
     suite.check("branches: deleteRecords of the source", this::deleteRecords);
     suite.check("branches: a waiting poll is woken by its own records", this::wakes);
+    suite.check("branches: fetch.min.bytes counts records of its own", this::minBytes);
     suite.check("branches: pause, resume and changing assignments", this::pauseAndResume);
   }
 
@@ -196,6 +197,29 @@ final class BranchOffsetChecks {
       Expect.equal("own", text(Broker.take(consumer, 1).get(0).value()), "value");
       long milliseconds = (System.nanoTime() - began) / 1_000_000;
       Expect.that(milliseconds < 2_500, "the poll came back after " + milliseconds + " ms");
+    }
+  }
+
+  private void minBytes() throws Exception {
+    String source = broker.topic("branched-min-bytes", 1, Map.of());
+    String branches = Branches.create(broker, source, 4);
+    TopicPartition tp = new TopicPartition(branches, 1);
+    List<ProducerRecord<byte[], byte[]>> others = new ArrayList<>();
+    for (int i = 0; i < 300; i++) {
+      others.add(new ProducerRecord<>(source, 0, Branches.keyOf(0, 4), new byte[1_000]));
+    }
+    byte[] own = Branches.keyOf(1, 4);
+    Branches.send(broker, List.of(new ProducerRecord<>(source, 0, own, bytes("one"))), Map.of());
+    Map<String, Object> greedy = Map.of("fetch.min.bytes", 100_000, "fetch.max.wait.ms", 1_500);
+    try (Consumer<byte[], byte[]> consumer = broker.consumer(greedy)) {
+      consumer.assign(List.of(tp));
+      consumer.seek(tp, 0);
+      long began = System.nanoTime();
+      consumer.poll(Duration.ofMillis(100));
+      Branches.send(broker, others, Map.of());
+      Expect.equal("one", text(Broker.take(consumer, 1).get(0).value()), "value");
+      long milliseconds = (System.nanoTime() - began) / 1_000_000;
+      Expect.that(milliseconds > 1_200, "the record came after only " + milliseconds + " ms");
     }
   }
 
