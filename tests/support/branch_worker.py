@@ -90,6 +90,9 @@ class ConfluentWorker:
             "enable.auto.commit": False,
             "fetch.message.max.bytes": int(options["fetch_bytes"]),
             "fetch.wait.max.ms": int(options["fetch_wait_ms"]),
+            # It would have everything in a queue in the order that it came, some partitions first.
+            "queued.min.messages": COMMIT_EVERY,
+            "fetch.queue.backoff.ms": 20,
             "log_level": 0,
         }
         if options.get("protocol") == "consumer":
