@@ -1,0 +1,1 @@
+"""Cooperative consumption: partitions shared by key range, decided without clock or I/O."""

@@ -1,0 +1,387 @@
+"""The algebra of slot ranges: where partitions are cut, and who may have which piece.
+
+Rules
+- The pieces of a partition are disjoint and cover all 65,536 slots while somebody may have them.
+- Units are compared by equality. So at any time the units of one partition in a group, whether
+  held, still to be given back or only targeted, are pairwise equal or disjoint. A new target with
+  other cuts is therefore never written beside what members hold: both are first rewritten in
+  their common refinement (`recut`). A unit becomes several; which slots a member holds, and since
+  which epoch, does not change.
+- The common refinement is the coarsest one: neighbouring slots that have the same holder, epoch
+  and state, and go to the same member, are one unit. So cuts that nobody needs any more vanish,
+  and the number of units stays in proportion to what is really cut.
+- A member that does not share, stock clients among them, has whole partitions only; a topic that
+  does not allow sharing is never cut.
+
+A cover is a list of pieces in order; a piece is a range with something said about it, mostly its
+owner.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Generic, NamedTuple, TypeVar
+
+from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, Unit
+
+T = TypeVar("T")
+Partition = tuple[bytes, int]
+"""A topic's id and a partition's number."""
+
+
+class Piece(NamedTuple, Generic[T]):
+    """Slots from `first` up to but without `end`, and whose they are."""
+
+    first: int
+    end: int
+    owner: T
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeMember:
+    """What an assignor of ranges knows of a member; who does not share has whole partitions."""
+
+    member_id: str
+    topics: frozenset[str]
+    is_sharing: bool = True
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTopic:
+    """A topic; one that is not shareable (`accept.range.fetch`) is never cut."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    is_shareable: bool = True
+
+
+def member_order(member: RangeMember) -> tuple[bool, str, str]:
+    """Static members first by instance id, as in every assignor: they keep their place."""
+    return member.instance_id is None, member.instance_id or "", member.member_id
+
+
+# Ranges -------------------------------------------------------------------------------------------
+
+
+def equal_cuts(count: int) -> list[SlotRange]:
+    """All slots in `count` ranges of equal width, to within a slot."""
+    bounds = [index * SLOT_COUNT // count for index in range(count + 1)]
+    return list(map(SlotRange, bounds, bounds[1:]))
+
+
+def split(ranges: Iterable[SlotRange], at: Iterable[int]) -> list[SlotRange]:
+    """The same slots, cut also at these ones."""
+    bounds = sorted(set(at))
+    found: list[SlotRange] = []
+    for first, end in ranges:
+        inside = bounds[bisect_right(bounds, first) : bisect_left(bounds, end)]
+        found.extend(map(SlotRange, [first, *inside], [*inside, end]))
+    return found
+
+
+def refine(ranges: Sequence[SlotRange], others: Sequence[SlotRange]) -> list[SlotRange]:
+    """The slots of `ranges`, cut wherever either is."""
+    return split(ranges, (slot for some in others for slot in some))
+
+
+def joined(ranges: Iterable[SlotRange]) -> list[SlotRange]:
+    """The same slots in as few ranges as can be; what comes twice counts once."""
+    found: list[SlotRange] = []
+    for first, end in sorted(ranges):
+        if found and first <= found[-1].end:
+            found[-1] = SlotRange(found[-1].first, max(end, found[-1].end))
+        elif first < end:
+            found.append(SlotRange(first, end))
+    return found
+
+
+def common(ranges: Iterable[SlotRange], others: Iterable[SlotRange]) -> list[SlotRange]:
+    """The slots that are in both."""
+    left, right = joined(ranges), joined(others)
+    found = []
+    a = b = 0
+    while a < len(left) and b < len(right):
+        first, end = max(left[a].first, right[b].first), min(left[a].end, right[b].end)
+        if first < end:
+            found.append(SlotRange(first, end))
+        if left[a].end < right[b].end:
+            a += 1
+        else:
+            b += 1
+    return found
+
+
+def first_fault(ranges: Iterable[SlotRange]) -> str | None:
+    """What keeps these ranges from being disjoint and covering; None if they are both."""
+    at = 0
+    for first, end in sorted(ranges):
+        if not 0 <= first < end <= SLOT_COUNT:
+            return f"[{first}, {end}) is not a range of slots"
+        if first < at:
+            return f"slot {first} is in two ranges"
+        if first > at:
+            return f"slots [{at}, {first}) are in no range"
+        at = end
+    return None if at == SLOT_COUNT else f"slots [{at}, {SLOT_COUNT}) are in no range"
+
+
+# Covers -------------------------------------------------------------------------------------------
+
+
+def merge(pieces: Iterable[Piece[T]]) -> list[Piece[T]]:
+    """Neighbours of one owner become one piece; the pieces come in order."""
+    found: list[Piece[T]] = []
+    for piece in pieces:
+        if found and found[-1].end == piece.first and found[-1].owner == piece.owner:
+            found[-1] = Piece(found[-1].first, piece.end, piece.owner)
+        else:
+            found.append(piece)
+    return found
+
+
+def overlay(cover: Sequence[Piece[T]], first: int, end: int, owner: T) -> list[Piece[T]]:
+    """The cover after slots found another owner; neighbours of one owner are merged."""
+    found = []
+    for piece in cover:
+        if piece.first < first:
+            found.append(Piece(piece.first, min(piece.end, first), piece.owner))
+    found.append(Piece(first, end, owner))
+    for piece in cover:
+        if piece.end > end:
+            found.append(Piece(max(piece.first, end), piece.end, piece.owner))
+    return merge(found)
+
+
+# Common cuts for held and targeted units ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a member holds: units with the epochs they were assigned at, as the group records it."""
+
+    assigned: Mapping[Unit, int] = field(default_factory=dict)
+    pending_revocation: Mapping[Unit, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recut:
+    """Who holds and who should have what, in common cuts.
+
+    `holdings` names only members whose units are written in another way than before, `targets` is
+    complete.
+    """
+
+    holdings: Mapping[str, Holding]
+    targets: Mapping[str, frozenset[Unit]]
+
+
+class _Claim(NamedTuple):
+    """What is said about some slots: held by whom since when, and whether to be given back."""
+
+    holder: str
+    epoch: int
+    is_pending: bool
+
+
+def recut(holdings: Mapping[str, Holding], targets: Mapping[str, Collection[Unit]]) -> Recut:
+    """Held and targeted units in their coarsest common refinement.
+
+    Slots that two members hold, or that two targets have, are an error: ValueError.
+    """
+    cut = {
+        unit[:2]
+        for units in (
+            *targets.values(),
+            *(holding.assigned for holding in holdings.values()),
+            *(holding.pending_revocation for holding in holdings.values()),
+        )
+        for unit in units
+        if unit.slots != ALL_SLOTS
+    }
+    if not cut:
+        return Recut({}, {member_id: frozenset(units) for member_id, units in targets.items()})
+    held: dict[Partition, list[Piece[_Claim]]] = {partition: [] for partition in cut}
+    wanted: dict[Partition, list[Piece[str]]] = {partition: [] for partition in cut}
+    for member_id, holding in holdings.items():
+        for is_pending, units in enumerate((holding.assigned, holding.pending_revocation)):
+            for unit, epoch in units.items():
+                if unit[:2] in cut:
+                    claim = _Claim(member_id, epoch, bool(is_pending))
+                    held[unit[:2]].append(Piece(*unit.slots, claim))
+    for member_id, target in targets.items():
+        for unit in target:
+            if unit[:2] in cut:
+                wanted[unit[:2]].append(Piece(*unit.slots, member_id))
+    bounds = {partition: _bounds(held[partition], wanted[partition]) for partition in sorted(cut)}
+    rewritten = {
+        member_id: Holding(
+            _rewrite(holding.assigned, bounds), _rewrite(holding.pending_revocation, bounds)
+        )
+        for member_id, holding in holdings.items()
+    }
+    return Recut(
+        {
+            member_id: holding
+            for member_id, holding in rewritten.items()
+            if holding != holdings[member_id]
+        },
+        {
+            member_id: frozenset(_rewrite(dict.fromkeys(target, 0), bounds))
+            for member_id, target in targets.items()
+        },
+    )
+
+
+def _bounds(held: list[Piece[_Claim]], wanted: list[Piece[str]]) -> list[int]:
+    """The slots at which it changes who holds, since when, or who should have."""
+    return sorted({*_changes(held), *_changes(wanted)})
+
+
+def _changes(pieces: list[Piece[T]]) -> Iterator[int]:
+    """The slots at which another owner's range begins or one ends."""
+    at = 0
+    for piece in merge(sorted(pieces, key=lambda piece: piece[:2])):
+        if piece.first < at:
+            raise ValueError(f"Slot {piece.first} is with two members: {pieces}")
+        yield from piece[:2]
+        at = piece.end
+
+
+def _rewrite(
+    units: Mapping[Unit, int], bounds: Mapping[Partition, Sequence[int]]
+) -> dict[Unit, int]:
+    """The same slots in units that begin and end at all bounds inside them, and only there."""
+    found: dict[Unit, int] = {}
+    by_partition: dict[tuple[Partition, int], list[SlotRange]] = {}
+    for unit, epoch in units.items():
+        if unit[:2] in bounds:
+            by_partition.setdefault((unit[:2], epoch), []).append(unit.slots)
+        else:
+            found[unit] = epoch
+    for ((topic_id, partition), epoch), ranges in by_partition.items():
+        for slots in split(joined(ranges), bounds[topic_id, partition]):
+            found[Unit(topic_id, partition, slots)] = epoch
+    return found
+
+
+def touched(units: Iterable[Unit], listed: Iterable[Unit]) -> set[Unit]:
+    """The units of which a member that lists these ranges still has a slot.
+
+    A member may list what it has by cuts that were changed meanwhile.
+    """
+    by_partition = _joined_by_partition(listed)
+    return {unit for unit in units if common([unit.slots], by_partition.get(unit[:2], ()))}
+
+
+def covered(units: Iterable[Unit], listed: Iterable[Unit]) -> set[Unit]:
+    """The units that a member that lists these ranges has with all their slots."""
+    by_partition = _joined_by_partition(listed)
+    return {
+        unit
+        for unit in units
+        if common([unit.slots], by_partition.get(unit[:2], ())) == [unit.slots]
+    }
+
+
+def _joined_by_partition(units: Iterable[Unit]) -> dict[Partition, list[SlotRange]]:
+    found: dict[Partition, list[SlotRange]] = {}
+    for unit in units:
+        found.setdefault(unit[:2], []).append(unit.slots)
+    return {partition: joined(ranges) for partition, ranges in found.items()}
+
+
+# Handing out pieces -------------------------------------------------------------------------------
+
+
+def best_matching(gains: Sequence[Mapping[int, int]]) -> dict[int, int]:
+    """A piece for each of some members, no piece twice, so that the gains add up to the most.
+
+    `gains` has for each member what each piece is worth to it, as far as that is not nothing; who
+    gains nothing is left out. Shortest augmenting paths, member by member (Jonker and Volgenant
+    1987): few members want the same piece, so that most paths are one step long.
+    """
+    # Prices keep every step at no less than zero. Piece -1 - n is "none" for member n alone.
+    member_price: list[int] = []
+    piece_price: dict[int, int] = {}
+    owner: dict[int, int] = {}
+    has: dict[int, int] = {}
+    for newcomer, worth in enumerate(gains):
+        member_price.append(-max(worth.values(), default=0))
+        paid: dict[int, int] = {}
+        reached: dict[int, int] = {}
+        came_from: dict[int, int] = {}
+        heap: list[tuple[int, int]] = []
+        member, spent = newcomer, 0
+        visited = [(member, 0)]
+        while True:
+            for piece, gain in (*gains[member].items(), (-1 - member, 0)):
+                cost = spent - gain - member_price[member] - piece_price.get(piece, 0)
+                if piece not in reached or cost < reached[piece]:
+                    reached[piece] = cost
+                    came_from[piece] = member
+                    heappush(heap, (cost, piece))
+            spent, piece = heappop(heap)
+            while piece in paid:
+                spent, piece = heappop(heap)
+            if piece not in owner:
+                break
+            paid[piece] = spent
+            member = owner[piece]
+            visited.append((member, spent))
+        for member, at in visited:
+            member_price[member] += spent - at
+        for other, at in paid.items():
+            piece_price[other] = piece_price.get(other, 0) - (spent - at)
+        while True:
+            member = came_from[piece]
+            owner[piece] = member
+            before = has.get(member)
+            has[member] = piece
+            if before is None:
+                break
+            piece = before
+    return {member: piece for member, piece in has.items() if piece >= 0}
+
+
+# Checking an assignment ---------------------------------------------------------------------------
+
+
+def target_fault(
+    members: Iterable[RangeMember],
+    topics: Iterable[RangeTopic],
+    targets: Mapping[str, Collection[Unit]],
+) -> str | None:
+    """What is wrong with these targets; None if every rule above is kept.
+
+    A partition that nobody subscribes to has no owner; one that only members who do not share may
+    have is given whole.
+    """
+    by_id = {topic.topic_id: topic for topic in topics}
+    known = {member.member_id: member for member in members}
+    given: dict[Partition, list[SlotRange]] = {
+        (topic.topic_id, partition): []
+        for topic in by_id.values()
+        if any(topic.name in member.topics for member in known.values())
+        for partition in range(topic.partitions)
+    }
+    for member_id, units in targets.items():
+        member = known.get(member_id)
+        if member is None:
+            return f"{member_id!r} is not in the group"
+        for unit in units:
+            if unit[:2] not in given:
+                return f"{unit} of {member_id!r} does not exist"
+            topic = by_id[unit.topic_id]
+            if topic.name not in member.topics:
+                return f"{member_id!r} does not subscribe to {topic.name!r}"
+            if unit.slots != ALL_SLOTS and not (member.is_sharing and topic.is_shareable):
+                return f"{member_id!r} has a part of partition {unit.partition} of {topic.name!r}"
+            given[unit[:2]].append(unit.slots)
+    for (topic_id, partition), ranges in given.items():
+        fault = first_fault(ranges)
+        if fault is not None:
+            return f"partition {partition} of {by_id[topic_id].name!r}: {fault}"
+    return None
