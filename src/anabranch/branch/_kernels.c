@@ -53,7 +53,7 @@ static PyMethodDef methods[] = {
     {"xxh64", py_xxh64, METH_O, "XXH64 with seed 0."},
     {"compressed_batches", py_compressed_batches, METH_O,
      "(position, size, codec) of the payload of each compressed batch with records."},
-    {"split", py_split, METH_VARARGS, "Sort the records of batches into equal ranges of slots."},
+    {"split", py_split, METH_VARARGS, "Sort the records of batches by their slots."},
     {"progress", py_progress, METH_VARARGS, "Count records by branch over slot index blocks."},
     {NULL, NULL, 0, NULL},
 };

@@ -19,9 +19,14 @@ def split(
     branches: int,
     is_null_key_ordered: bool,
     ordering_header: bytes | None,
+    table: bytes | None = None,
     /,
 ) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-    """Sort the records of `batches` into `branches` equal ranges of slots.
+    """Sort the records of `batches` into `branches` equal ranges of slots, or by a table.
+
+    `table` has a little-endian uint16 for each slot: the branch that has it, or a number that no
+    branch has, and then the slot's records are in no output. Control batches are in all of them,
+    and a batch that cannot be read counts as a record of slot 0.
 
     `payloads` has the plain records of each batch that `compressed_batches` names, or None for one
     that cannot be decompressed. With 0 branches only the last two results are made. ValueError

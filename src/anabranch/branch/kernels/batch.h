@@ -15,11 +15,10 @@
 #include <Python.h>
 
 #include "bytes.h"
-#include "varint.h"
+#include "record.h"
 
 #define HEADER_SIZE 61
 #define LENGTH_PREFIX_SIZE 12 /* base offset and length: what the length does not count */
-#define RECORD_SIZE_MIN 7     /* length, attributes, two deltas, two lengths, no headers */
 #define PAYLOAD_MAX (INT32_MAX - (HEADER_SIZE - LENGTH_PREFIX_SIZE))
 #define CRC_POS 17
 #define ATTRIBUTES_POS 21
@@ -67,15 +66,6 @@ static inline size_t possible_records(const Batch *batch) {
         (size_t)count > batch->payload_size / RECORD_SIZE_MIN)
         return 0;
     return (size_t)count;
-}
-
-/* Past the length and the attributes of the record at `p`, or NULL when it does not fit. */
-static inline Bytes enter_record(Bytes p, Bytes end, Bytes *record_end) {
-    int32_t size;
-    if (!(p = read_varint(p, end, &size))) return NULL;
-    if (size < RECORD_SIZE_MIN - 1 || size > end - p) return NULL;
-    *record_end = p + size;
-    return p + 1;
 }
 
 /* The size of the batch at `p`, or 0 when no whole batch lies there. */

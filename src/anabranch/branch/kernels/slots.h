@@ -7,7 +7,6 @@
 #include <Python.h>
 
 #include "bytes.h"
-#include "varint.h"
 #include "xxh64.h"
 
 #define SLOTS 65536
@@ -57,26 +56,10 @@ static inline uint32_t slot_of(SlotRule *rule, Bytes key, int32_t key_size, int6
     return key_size >= 0 ? slot_of_key(key, (size_t)key_size) : slot_without_key(rule, offset);
 }
 
-/* Put the last header of the rule's name that has a value in place of the key. `p` is behind the
-   key. 0 when the fields do not fit the record. */
-static inline int use_header(const SlotRule *rule, Bytes p, Bytes end, Bytes *key,
-                             int32_t *key_size) {
-    Bytes field;
-    int32_t size, headers;
-    if (!(p = read_field(p, end, &field, &size))) return 0; /* the value */
-    if (!(p = read_varint(p, end, &headers)) || headers < 0) return 0;
-    while (headers--) {
-        Bytes name;
-        int32_t name_size;
-        if (!(p = read_field(p, end, &name, &name_size)) || name_size < 0) return 0;
-        if (!(p = read_field(p, end, &field, &size))) return 0;
-        if (size >= 0 && (size_t)name_size == rule->header_name_size &&
-            !memcmp(name, rule->header_name, rule->header_name_size)) {
-            *key = field;
-            *key_size = size;
-        }
-    }
-    return p == end;
+/* Whether the rule takes the key from headers of that name. */
+static inline int names_header(const SlotRule *rule, Bytes name, size_t size) {
+    return rule && rule->header_name && size == rule->header_name_size &&
+           !memcmp(name, rule->header_name, size);
 }
 
 #endif

@@ -1,7 +1,8 @@
 /* Sorting the records of a run of batches into branches.
 
    The first pass finds the slot and the branch of every record and adds up sizes, the second
-   copies. A batch that survives whole is copied byte for byte. */
+   copies. A batch that survives whole is copied byte for byte. Records whose slot no branch has
+   are sorted like the others, into one branch more than there are, and not copied. */
 
 #include <stdlib.h>
 
@@ -24,6 +25,7 @@ typedef struct {
 typedef struct {
     Run run;
     uint32_t branches;
+    const uint16_t *table; /* [slot]: its branch, or any larger number; NULL for equal ranges */
     SlotRule rule;
     Plan *plans;          /* [batch] */
     uint16_t *record_branch;
@@ -40,37 +42,39 @@ typedef struct {
 
 /* ---- Pass 1: the slot and the branch of every record ------------------------------------- */
 
+/* The branch of the slot; `s->branches` when none has it. */
+static inline uint32_t branch_of_slot(const Split *s, uint32_t slot) {
+    uint32_t branch = s->table ? s->table[slot] : range_of_slot(slot, s->branches);
+    return branch < s->branches ? branch : s->branches;
+}
+
 /* Slots go to `slots`, branches and sizes to the arrays of `s`. 0 when the records are malformed;
    `is_sparse` says whether an offset is missing before the last record. */
 static int walk_records(Split *s, const Batch *batch, size_t first_record, uint8_t *slots,
                         int *is_sparse) {
     Bytes p = batch->payload, end = p + batch->payload_size;
     int64_t last_delta = last_delta_of(batch), previous = -1;
-    uint32_t count = (uint32_t)batch->records_count, branches = s->branches;
+    uint32_t count = (uint32_t)batch->records_count;
     uint16_t *record_branch = s->record_branch + first_record;
     uint32_t *record_size = s->record_size + first_record;
     for (uint32_t i = 0; i < count; i++) {
-        Bytes start = p, key, record_end;
-        int32_t delta, key_size;
-        if (!(p = enter_record(p, end, &record_end))) return 0;
-        if (!(p = skip_varlong(p, record_end))) return 0; /* timestamp delta */
-        if (!(p = read_varint(p, record_end, &delta))) return 0;
+        Record record;
+        if (!(p = read_record(p, end, &s->rule, &record))) return 0;
+        int32_t delta = record.offset_delta;
         if (delta <= previous || delta > last_delta) return 0;
         previous = delta;
-        if (!(p = read_field(p, record_end, &key, &key_size))) return 0;
-        if (s->rule.header_name && !use_header(&s->rule, p, record_end, &key, &key_size)) return 0;
-        uint32_t slot = slot_of(&s->rule, key, key_size, batch->base_offset + delta);
+        uint32_t slot = slot_of(&s->rule, record.order_key, record.order_key_size,
+                                batch->base_offset + delta);
         uint16_t slot16 = (uint16_t)slot;
         memcpy(slots + 2 * (size_t)i, &slot16, 2);
         s->deltas[i] = (uint32_t)delta;
-        if (branches) {
-            uint32_t branch = range_of_slot(slot, branches);
-            uint32_t whole_size = (uint32_t)(record_end - start);
+        if (s->branches) {
+            uint32_t branch = branch_of_slot(s, slot);
+            uint32_t size = (uint32_t)(record.end - record.start);
             record_branch[i] = (uint16_t)branch;
-            record_size[i] = whole_size;
-            s->sums[branch] += whole_size;
+            record_size[i] = size;
+            s->sums[branch] += size;
         }
-        p = record_end;
     }
     *is_sparse = previous != (int64_t)count - 1;
     return p == end;
@@ -81,7 +85,6 @@ static void plan_batch(Split *s, const Batch *batch, Plan *plan) {
     uint8_t *block = s->index + s->index_size, *slots = block + BLOCK_HEADER_SIZE;
     uint32_t count = 0, flags = 0;
     int is_sparse = 0;
-    plan->branch = 0;
     if (is_control(batch->start)) {
         /* Its CRC goes along unchanged, so a reader can still tell that it is damaged. */
         plan->kind = EVERYWHERE;
@@ -106,9 +109,11 @@ static void plan_batch(Split *s, const Batch *batch, Plan *plan) {
     if (flags & FLAG_UNREADABLE) {
         /* One reader gets to see what a plain consumer sees, the others go on. */
         plan->kind = WHOLE;
+        plan->branch = branch_of_slot(s, 0);
         count = 1;
         memset(slots, 0, 2);
     }
+    if (plan->kind == WHOLE && plan->branch == s->branches) plan->kind = NOWHERE;
     store_u64(block, (uint64_t)batch->base_offset);
     store_u32(block + 8, (uint32_t)last_delta_of(batch));
     store_u32(block + 12, count);
@@ -134,7 +139,7 @@ static int plan_all(Split *s) {
     for (size_t k = 0; k < count; k++) {
         const Batch *batch = &s->run.batches[k];
         Plan *plan = &s->plans[k];
-        memset(s->sums, 0, branches * sizeof *s->sums);
+        memset(s->sums, 0, (branches + 1) * sizeof *s->sums);
         plan_batch(s, batch, plan);
         for (uint32_t b = 0; b < branches; b++) {
             uint32_t size = 0;
@@ -189,9 +194,11 @@ static void rebuild_batch(const Split *s, size_t k, uint8_t *out) {
         uint32_t branch = record_branch[i], first = i;
         size_t run = record_size[i];
         while (++i < count && record_branch[i] == branch) run += record_size[i];
-        memcpy(cursors[branch], from, run);
-        cursors[branch] += run;
-        counts[branch] += i - first;
+        if (branch < s->branches) {
+            memcpy(cursors[branch], from, run);
+            cursors[branch] += run;
+            counts[branch] += i - first;
+        }
         from += run;
     }
     for (uint32_t b = 0; b < s->branches; b++) {
@@ -281,17 +288,30 @@ done:
     return result;
 }
 
+/* Have the slots sorted by a table (bytes), or into equal ranges; 0 with an exception otherwise. */
+static int take_table(Split *s, PyObject *table) {
+    char *bytes;
+    Py_ssize_t size;
+    if (table == Py_None) return 1;
+    if (PyBytes_AsStringAndSize(table, &bytes, &size) < 0) return 0;
+    s->table = (const uint16_t *)bytes;
+    if ((size_t)size == SLOTS * sizeof *s->table) return 1;
+    PyErr_Format(PyExc_ValueError, "a table of %zd bytes; it has a uint16 for each of %d slots",
+                 size, SLOTS);
+    return 0;
+}
+
 PyObject *py_split(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *payloads, *header, *result = NULL;
+    PyObject *payloads, *header, *table = Py_None, *result = NULL;
     int branches;
     Split s = {.rule = {.memo_block = -1}};
-    if (!PyArg_ParseTuple(args, "y*OipO:split", &s.run.view, &payloads, &branches,
-                          &s.rule.is_null_key_ordered, &header))
+    if (!PyArg_ParseTuple(args, "y*OipO|O:split", &s.run.view, &payloads, &branches,
+                          &s.rule.is_null_key_ordered, &header, &table))
         return NULL;
     s.branches = (uint32_t)branches;
     if (branches < 0 || branches > BRANCHES_MAX)
         PyErr_Format(PyExc_ValueError, "%d branches; 0 to %d are possible", branches, BRANCHES_MAX);
-    else if (name_header(&s.rule, header) && read_run(&s.run) &&
+    else if (take_table(&s, table) && name_header(&s.rule, header) && read_run(&s.run) &&
              take_payloads(&s.run, payloads) && make_room(&s))
         result = run_split(&s);
     free(s.plans);

@@ -35,10 +35,22 @@ static inline Bytes read_varint(Bytes p, Bytes end, int32_t *value) {
     return NULL;
 }
 
-static inline Bytes skip_varlong(Bytes p, Bytes end) {
-    Bytes limit = end - p > 10 ? p + 10 : end;
-    while (p < limit)
-        if (*p++ < 0x80) return p;
+static inline Bytes read_varlong(Bytes p, Bytes end, int64_t *value) {
+    if (__builtin_expect(p != end && *p < 0x80, 1)) {
+        *value = *p >> 1 ^ -(*p & 1);
+        return p + 1;
+    }
+    uint64_t raw = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+        if (p == end) return NULL;
+        uint8_t byte = *p++;
+        if (shift == 63 && byte > 1) return NULL;
+        raw |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *value = (int64_t)(raw >> 1 ^ (0 - (raw & 1)));
+            return p;
+        }
+    }
     return NULL;
 }
 
