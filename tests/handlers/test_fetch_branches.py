@@ -102,6 +102,8 @@ def all_records(records: bytes) -> list[Record]:
     found: list[Record] = []
     for position, header in iter_headers(records):
         assert crc_ok(records, position, header.size_bytes)
+        if header.is_control:
+            continue
         found += iter_records(records[position : position + header.size_bytes])
     return found
 
@@ -153,20 +155,18 @@ def test_a_batch_that_survives_whole_is_sent_as_it_is(stage: Stage) -> None:
     assert data.records == bytes(stage.log.read(0, BIG))
 
 
-def test_foreign_records_at_the_end_become_an_empty_batch(stage: Stage) -> None:
+def test_foreign_records_at_the_end_become_a_filler(stage: Stage) -> None:
     """Without it the client would ask for the same offset for ever."""
     stage.produce(KEYS[0])
     stage.produce(KEYS[1], KEYS[2])
     stage.produce(KEYS[1])
     (data,) = stage.fetch(0)
     headers = [header for _, header in iter_headers(data.records or b"")]
-    assert [(h.base_offset, h.next_offset, h.records_count) for h in headers] == [
-        (0, 1, 1),
-        (1, 4, 0),
-    ]
+    assert [(h.next_offset, h.is_control) for h in headers] == [(1, False), (4, True)]
     (data,) = stage.fetch(3)
     headers = [header for _, header in iter_headers(data.records or b"")]
-    assert [(h.base_offset, h.next_offset, h.records_count) for h in headers] == [(0, 4, 0)]
+    assert [(h.next_offset, h.is_control) for h in headers] == [(4, True)]
+    assert headers[0].partition_leader_epoch == stage.log.leader_epoch
 
 
 def test_foreign_batches_between_leave_a_gap(stage: Stage) -> None:
@@ -255,9 +255,9 @@ def test_a_search_ends_with_its_budget(make_stage: Callable[..., Stage]) -> None
     while not call.is_answered:
         stage.loop.finish_jobs()
     (data,) = answers(call.answer)
-    (empty,) = [header for _, header in iter_headers(data.records or b"")]
-    assert empty.records_count == 0
-    assert 10 <= empty.next_offset < 200
+    (filler,) = [header for _, header in iter_headers(data.records or b"")]
+    assert filler.is_control
+    assert 10 <= filler.next_offset < 200
     assert stage.walk(1) == []
 
 
@@ -364,8 +364,8 @@ def test_the_position_moves_when_the_wait_is_over(stage: Stage) -> None:
     assert not call.is_answered
     stage.loop.pass_ms(1)
     (data,) = answers(call.answer)
-    (empty,) = [header for _, header in iter_headers(data.records or b"")]
-    assert (empty.records_count, empty.next_offset) == (0, 5)
+    (filler,) = [header for _, header in iter_headers(data.records or b"")]
+    assert (filler.is_control, filler.next_offset) == (True, 5)
 
 
 def test_a_reader_of_both_topics_waits_for_either(stage: Stage) -> None:

@@ -7,7 +7,7 @@ compressed, is a job for a thread, and the fetch waits for the job, not for time
 
 Rules:
 - offsets are those of the source; a read reports how far it looked (`covered_offset`), which may
-  be beyond the last record it found, and the fetch tells the client so with an empty batch;
+  be beyond the last record it found, and the fetch tells the client so with a filler batch;
 - a read that found nothing goes on to the log's end, at most `branch.scan.max.bytes` at a time;
 - fetches that are parked on branches are woken by records of their range and by nothing else;
 - two readers of the same chunk share one job.
@@ -312,9 +312,9 @@ def _wake(waiting: list[Partition], chunk: SplitChunk) -> None:
 
 
 def join_parts(read: BranchRead, leader_epoch: int, *, with_filler: bool) -> bytes | memoryview:
-    """The records of a read; with an empty batch over what was looked at beyond them, if wanted."""
+    """The records of a read, and a filler if wanted and they end before what was looked at."""
     if with_filler and read.covered_offset > read.next_offset:
-        filler = filler_batch(read.next_offset, read.covered_offset, leader_epoch)
+        filler = filler_batch(read.covered_offset, leader_epoch)
         return b"".join([*read.parts, filler])
     if len(read.parts) == 1:
         return read.parts[0]

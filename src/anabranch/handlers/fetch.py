@@ -10,7 +10,7 @@ whole, as Kafka does; clients drop what lies before their position.
 A branch of a branch topic is read through `broker.branches`, which may have to sort records first:
 the fetch waits for that whatever its `max_wait_ms`, because an empty answer while there are
 records to find would be asked again at once. Where the search went beyond the last record found,
-an empty batch at the end moves the client's position; one that waits in vain gets it when its
+a filler batch at the end moves the client's position; one that waits in vain gets it when its
 time is up.
 """
 
@@ -106,7 +106,7 @@ class _Fetch:
         for wanted in self.wanted:
             data, found_bytes = self._read_partition(wanted, size_bytes, is_last)
             size_bytes += found_bytes
-            # Records that do not count are an empty batch, sent because the search was long.
+            # Bytes that do not count are a filler, sent because the search was long.
             is_urgent = (
                 is_urgent
                 or data.error_code != 0
