@@ -1,0 +1,1 @@
+"""A consumer that shares partitions with others by key range."""

@@ -1,0 +1,277 @@
+"""Which of the fetched records comes next. Pure.
+
+Two ways to consume need two orders:
+
+- `KeyQueue`, for workers: at most one record of a key is out at a time, different keys are out
+  side by side. A key is *taken* from when its first record is ready until its last one is done;
+  later records wait behind it. A record that failed keeps its key taken while it rests, so nothing
+  of the key overtakes it.
+- `BatchQueue`, for polling: records come in the order they arrived, several of a key in one batch.
+  A record that failed comes again after its rest, and all later ones of its key behind it: those
+  that were handed out already are taken back, and come again.
+
+Both know which range each record belongs to, so that a range can be dropped out of the middle.
+What runs for a key keeps it taken even when its range is lost, and also for the same key of the
+range when it comes back: one process never works on two records of a key at once.
+"""
+
+import heapq
+from collections import deque
+from itertools import count
+from operator import attrgetter
+from typing import Protocol
+
+from anabranch.client.range_work import RangeWork
+from anabranch.client.records import BUFFERED, RESTING, STARTED, UNORDERED, ConsumerRecord
+
+
+class WorkQueue(Protocol):
+    """What both queues can do."""
+
+    def __len__(self) -> int:
+        """How many records could be taken now."""
+
+    def add(self, record: ConsumerRecord) -> None:
+        """A record was fetched."""
+
+    def add_resting(self, record: ConsumerRecord, until: float) -> None:
+        """A record was fetched that failed before and still has to rest."""
+
+    def take(self) -> ConsumerRecord | None:
+        """The next record; it is out until it is finished or rests."""
+
+    def may_finish(self, record: ConsumerRecord) -> bool:
+        """Whether a record can be done now."""
+
+    def finish(self, record: ConsumerRecord) -> None:
+        """A record that was out will not come again."""
+
+    def rest(self, record: ConsumerRecord, until: float) -> list[ConsumerRecord]:
+        """A record that was out comes again later; returns those taken back with it."""
+
+    def wake(self, now: float) -> bool:
+        """Make ready what has rested long enough; whether there was any."""
+
+    @property
+    def next_wake(self) -> float | None:
+        """When something has rested long enough."""
+
+    def drop(self, work: RangeWork) -> None:
+        """Forget the records of a range that are not out."""
+
+
+class _Rests:
+    """Records that are not to come before a certain time."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, ConsumerRecord]] = []
+        self._numbers = count()
+
+    def add(self, record: ConsumerRecord, until: float) -> None:
+        record._state = RESTING
+        heapq.heappush(self._heap, (until, next(self._numbers), record))
+
+    def due(self, now: float) -> list[ConsumerRecord]:
+        found = []
+        while self._heap and self._heap[0][0] <= now:
+            found.append(heapq.heappop(self._heap)[2])
+        return found
+
+    def drop(self, work: RangeWork) -> list[ConsumerRecord]:
+        dropped = [entry[2] for entry in self._heap if entry[2]._work is work]
+        if dropped:
+            self._heap = [entry for entry in self._heap if entry[2]._work is not work]
+            heapq.heapify(self._heap)
+        return dropped
+
+    @property
+    def next_due(self) -> float | None:
+        return self._heap[0][0] if self._heap else None
+
+
+class KeyQueue:
+    """One record of a key at a time."""
+
+    def __init__(self) -> None:
+        self._ready: deque[ConsumerRecord] = deque()
+        self._rests = _Rests()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, record: ConsumerRecord) -> None:
+        order = record._order
+        if order is UNORDERED:
+            self._ready.append(record)
+            return
+        keys = record._work.keys
+        if order not in keys:
+            keys[order] = None
+            self._ready.append(record)
+            return
+        waiting = keys[order]
+        if waiting is None:
+            keys[order] = deque((record,))
+        else:
+            waiting.append(record)
+
+    def add_resting(self, record: ConsumerRecord, until: float) -> None:
+        if record._order is not UNORDERED and record._order in record._work.keys:
+            self.add(record)  # whatever it waits for takes as long as it takes
+            return
+        if record._order is not UNORDERED:
+            record._work.keys[record._order] = None
+        self._rests.add(record, until)
+
+    def take(self) -> ConsumerRecord | None:
+        if not self._ready:
+            return None
+        record = self._ready.popleft()
+        record._state = STARTED
+        return record
+
+    def may_finish(self, record: ConsumerRecord) -> bool:
+        return record._state == STARTED
+
+    def finish(self, record: ConsumerRecord) -> None:
+        order = record._order
+        if order is UNORDERED:
+            return
+        keys = record._work.keys
+        waiting = keys[order]
+        if not waiting:
+            del keys[order]
+            return
+        self._ready.append(waiting.popleft())
+        if not waiting:
+            keys[order] = None
+
+    def rest(self, record: ConsumerRecord, until: float) -> list[ConsumerRecord]:
+        self._rests.add(record, until)
+        return []
+
+    def wake(self, now: float) -> bool:
+        due = self._rests.due(now)
+        for record in due:
+            record._state = BUFFERED
+        self._ready.extendleft(reversed(due))
+        return bool(due)
+
+    @property
+    def next_wake(self) -> float | None:
+        return self._rests.next_due
+
+    def drop(self, work: RangeWork) -> None:
+        keys = work.keys
+        for order, waiting in keys.items():
+            if waiting and any(record._work is work for record in waiting):
+                left = deque(record for record in waiting if record._work is not work)
+                keys[order] = left or None
+        heads = [record for record in self._ready if record._work is work]
+        if heads:
+            self._ready = deque(record for record in self._ready if record._work is not work)
+        heads += self._rests.drop(work)
+        for record in heads:
+            record._state = BUFFERED
+            self.finish(record)
+
+
+class BatchQueue:
+    """Records as they came.
+
+    A key is in `keys` while a record of it rests, with the later records that were held back.
+    """
+
+    def __init__(self) -> None:
+        self._ready: deque[ConsumerRecord] = deque()
+        self._rests = _Rests()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, record: ConsumerRecord) -> None:
+        held_back = record._work.keys.get(record._order)
+        if held_back is None:
+            self._ready.append(record)
+        else:
+            held_back.append(record)
+
+    def add_resting(self, record: ConsumerRecord, until: float) -> None:
+        self._hold_back(record, [], until)
+
+    def take(self) -> ConsumerRecord | None:
+        while self._ready:
+            record = self._ready.popleft()
+            if record._state == BUFFERED:  # and not done after it was taken back
+                record._state = STARTED
+                return record
+        return None
+
+    def may_finish(self, record: ConsumerRecord) -> bool:
+        # Also one that was taken back: the application has processed it nevertheless.
+        return record._state in (STARTED, BUFFERED)
+
+    def finish(self, record: ConsumerRecord) -> None:
+        pass
+
+    def rest(self, record: ConsumerRecord, until: float) -> list[ConsumerRecord]:
+        order = record._order
+        if order is UNORDERED:
+            self._rests.add(record, until)
+            return []
+        taken_back = [
+            other
+            for other in record._work.open.values()
+            if other._state == STARTED and other._order == order and other.offset > record.offset
+        ]
+        for other in taken_back:
+            other._state = BUFFERED
+        work = record._work
+        later = [other for other in self._ready if other._work is work and other._order == order]
+        if later:
+            self._ready = deque(
+                other for other in self._ready if other._work is not work or other._order != order
+            )
+        self._hold_back(record, taken_back + later, until)
+        return taken_back
+
+    def _hold_back(self, record: ConsumerRecord, later: list[ConsumerRecord], until: float) -> None:
+        if record._order is not UNORDERED:
+            keys = record._work.keys
+            keys[record._order] = _sorted(later, keys.get(record._order))
+        self._rests.add(record, until)
+
+    def wake(self, now: float) -> bool:
+        due = self._rests.due(now)
+        awake: list[ConsumerRecord] = []
+        for record in due:
+            record._state = BUFFERED
+            keys, order = record._work.keys, record._order
+            if order is UNORDERED:
+                awake.append(record)
+            elif any(
+                other._order == order and other._state == RESTING
+                for other in record._work.open.values()
+            ):
+                # All of the key come together, in order, when the last of them may.
+                keys[order] = _sorted([record], keys.get(order))
+            else:
+                awake.extend(_sorted([record], keys.pop(order, None)))
+        self._ready.extendleft(reversed(awake))
+        return bool(due)
+
+    @property
+    def next_wake(self) -> float | None:
+        return self._rests.next_due
+
+    def drop(self, work: RangeWork) -> None:
+        self._ready = deque(record for record in self._ready if record._work is not work)
+        for record in self._rests.drop(work):
+            record._state = BUFFERED
+            work.keys.pop(record._order, None)
+
+
+def _sorted(
+    records: list[ConsumerRecord], more: deque[ConsumerRecord] | None
+) -> deque[ConsumerRecord]:
+    return deque(sorted([*records, *(more or ())], key=attrgetter("offset")))

@@ -1,0 +1,264 @@
+"""All that a member has to do: its ranges, the records it has fetched, and which may be started.
+
+Pure and without locks; who shares it between threads holds one lock around every call. Times come
+as arguments, from the clock of the lease.
+
+What is kept, whatever happens
+- nothing is started after the lease has ended;
+- nothing of a range is started once it is to be given back, or is lost;
+- with a `KeyQueue` no two records of a key are ever out at once, also not when a range is lost
+  while a record of it runs and comes back before that record is done;
+- a record that is not done stays open, so that no commit can pass it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from anabranch.branch.slots import DEFAULT_RULE, SlotRule
+from anabranch.client.ordering import hash_of, order_of, slot_of
+from anabranch.client.range_work import (
+    Failure,
+    Place,
+    RangeState,
+    RangeWork,
+    WaitingByKey,
+)
+from anabranch.client.records import (
+    BUFFERED,
+    FINISHED,
+    STARTED,
+    ConsumerRecord,
+    FencingToken,
+    Headers,
+    TopicPartition,
+)
+from anabranch.client.timing import Lease
+from anabranch.client.work_queues import WorkQueue
+from anabranch.model.units import SlotRange, Unit
+
+
+class FetchedRecord(NamedTuple):
+    """A record as it came."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class StrangeRecordError(Exception):
+    """A record whose slot nobody asked for: the topic's rule for slots has changed."""
+
+
+class Workload:
+    """The ranges of one member, and its records."""
+
+    def __init__(self, queue: WorkQueue, lease: Lease) -> None:
+        self.queue = queue
+        self.lease = lease
+        self.rules: dict[bytes, SlotRule] = {}
+        self._by_place: dict[Place, list[RangeWork]] = {}
+        self._keys: dict[Place, WaitingByKey] = {}
+
+    # Ranges ---------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[RangeWork]:
+        """Every range that is held, in order."""
+        for works in self._by_place.values():
+            yield from works
+
+    def of_place(self, place: Place) -> Sequence[RangeWork]:
+        """The ranges that are held of one partition, by slot."""
+        return self._by_place.get(place, ())
+
+    def begin(self, place: TopicPartition, unit: Unit, epoch: int) -> RangeWork:
+        """Take a range that was given; nothing happens before it is loaded."""
+        keys = self._keys.setdefault(unit[:2], {})
+        work = RangeWork(place, unit.slots, FencingToken(*unit[:2], epoch), keys)
+        self._insert(work)
+        return work
+
+    def _insert(self, work: RangeWork) -> None:
+        works = self._by_place.setdefault(work.unit[:2], [])
+        works.append(work)
+        works.sort(key=lambda one: one.slots)
+
+    def rule_of(self, work: RangeWork) -> SlotRule:
+        return self.rules.get(work.token.topic_id, DEFAULT_RULE)
+
+    def cut(self, work: RangeWork, slots: SlotRange) -> RangeWork:
+        """Take some slots out of a range into one of their own, with their records."""
+        part = work.cut(slots, lambda record: slot_of(record._order, record.offset))
+        self._insert(part)
+        return part
+
+    def drain(self, work: RangeWork) -> None:
+        """Start nothing more of the range; it is drained when nothing is in flight."""
+        if work.state in (RangeState.LOADING, RangeState.ACTIVE):
+            work.state = RangeState.DRAINING
+            self.queue.drop(work)
+
+    def end(self, work: RangeWork) -> None:
+        """Forget the range, which was given back or is lost; what still runs is nobody's."""
+        if work.state is RangeState.GONE:
+            return
+        self.queue.drop(work)
+        work.end()
+        place = work.unit[:2]
+        works = self._by_place[place]
+        works.remove(work)
+        if not works:
+            del self._by_place[place]
+            if not self._keys[place]:
+                del self._keys[place]
+
+    # Records --------------------------------------------------------------------------------------
+
+    def deliver(
+        self,
+        place: Place,
+        asked: Sequence[SlotRange],
+        records: Iterable[FetchedRecord],
+        first: int,
+        upto: int,
+    ) -> int:
+        """Take over the records of the slots `asked` for, from the offset `first` up to `upto`.
+
+        They may have been asked for before ranges came, went or were cut. A range takes them if it
+        is wholly among the slots, and if they begin at or below where it has arrived; whatever was
+        done, or came before, is left out. Returns how many records were taken.
+        StrangeRecordError when one is of other slots.
+        """
+        rule = self.rules.get(place[0], DEFAULT_RULE)
+        starts = [slots.first for slots in asked]
+        takers = self._takers(place, asked, first)
+        taker_starts = [work.slots.first for work in takers]
+        taken = 0
+        for offset, timestamp, key, value, headers in records:
+            order = order_of(key, headers, rule)
+            slot = slot_of(order, offset)
+            at = bisect_right(starts, slot) - 1
+            if at < 0 or slot >= asked[at].end:
+                raise StrangeRecordError(f"slot {slot} at offset {offset} was not asked for")
+            at = bisect_right(taker_starts, slot) - 1
+            if at < 0 or slot >= takers[at].slots.end:
+                continue
+            work = takers[at]
+            if offset < work.position or (work.done_before and work.is_done_before(slot, offset)):
+                continue
+            record = ConsumerRecord(work, offset, timestamp, key, value, headers, order)
+            self._add(work, record)
+            taken += 1
+        for work in takers:
+            if work.position < upto:
+                work.position = upto
+                work.forget_done_below(upto)
+        return taken
+
+    def _takers(self, place: Place, asked: Sequence[SlotRange], first: int) -> list[RangeWork]:
+        return [
+            work
+            for work in self.of_place(place)
+            if work.state is RangeState.ACTIVE
+            and first <= work.position
+            and any(one.first <= work.slots.first and work.slots.end <= one.end for one in asked)
+        ]
+
+    def _add(self, work: RangeWork, record: ConsumerRecord) -> None:
+        work.open[record.offset] = record
+        rest = work.rests.pop(record.offset, None) if work.rests else None
+        if rest is None:
+            self.queue.add(record)
+        else:
+            record.attempt = rest.attempts + 1
+            self.queue.add_resting(record, rest.until)
+
+    def take(self, now: float) -> ConsumerRecord | None:
+        """The next record to start, if any may be."""
+        if now >= self.lease.ends_at:
+            return None
+        record = self.queue.take()
+        if record is not None:
+            record._work.in_flight += 1
+        return record
+
+    def may_start(self, record: ConsumerRecord, now: float) -> bool:
+        """Whether a record that was taken is still to be processed."""
+        work = record._work
+        return (
+            record._state == STARTED
+            and work.state is RangeState.ACTIVE
+            and work.open.get(record.offset) is record
+            and self.lease.may_start(now)
+        )
+
+    def done(self, record: ConsumerRecord, busy_s: float = 0.0) -> bool:
+        """A record was processed; False when that does not count any more."""
+        work = record._work
+        state = record._state
+        if not self.queue.may_finish(record):
+            return False
+        record._state = FINISHED
+        if state == STARTED:
+            self.queue.finish(record)
+        if work.open.get(record.offset) is not record:
+            return False
+        del work.open[record.offset]
+        work.acked.append(record.offset)
+        work.records_done += 1
+        work.busy_s += busy_s
+        if state == STARTED:
+            work.in_flight -= 1
+        return True
+
+    def failed(
+        self,
+        record: ConsumerRecord,
+        *,
+        retry_after_s: float,
+        reason: str,
+        now: float,
+        busy_s: float = 0.0,
+    ) -> bool:
+        """A record could not be processed and rests; False when that does not count any more.
+
+        A negative `retry_after_s` asks the broker for no more attempts; until it has decided, the
+        record rests as long as `retry_after_s` says without its sign.
+        """
+        work = record._work
+        if record._state != STARTED:
+            return False
+        if work.open.get(record.offset) is not record:
+            record._state = FINISHED
+            self.queue.finish(record)
+            return False
+        work.in_flight -= 1
+        work.busy_s += busy_s
+        record.attempt += 1
+        retry_after_ms = -1 if retry_after_s < 0 else round(retry_after_s * 1000)
+        key_hash = hash_of(record._order, record.offset)
+        work.failures.append(Failure(record.offset, key_hash, retry_after_ms, reason))
+        if work.state is RangeState.ACTIVE:
+            work.in_flight -= len(self.queue.rest(record, now + abs(retry_after_s)))
+        else:
+            # It stays open and is the next owner's.
+            record._state = BUFFERED
+            self.queue.finish(record)
+        return True
+
+    def give_up(self, record: ConsumerRecord) -> None:
+        """A record was started and then not processed, because its range is not ours any more."""
+        if record._state != STARTED:
+            return
+        work = record._work
+        record._state = FINISHED
+        self.queue.finish(record)
+        if work.open.get(record.offset) is record:
+            record._state = BUFFERED
+            work.in_flight -= 1
+
+    def wake(self, now: float) -> bool:
+        """Make ready what has rested long enough."""
+        return self.queue.wake(now)
