@@ -62,11 +62,15 @@ def line_cut(
     fresh = Draft(group, None)
     fresh.cut()
     fair = group.loads(fresh.covers)
-    way, covers = Way.KEPT, legal
-    if not (group.is_complete(legal) and group.is_even(group.loads(legal), fair)):
-        draft = Draft(group, legal, group.ranked(fair, group.loads(legal)))
+    if group.is_complete(legal) and group.is_even(group.loads(legal), fair):
+        return group.assignment(legal, before, fresh.hot, Way.KEPT)
+    cut = group.handed_out(fresh.covers, before)
+    draft = Draft(group, legal, group.ranked(fair, group.loads(legal)))
+    if (
         draft.level()
-        way, covers = Way.LEVELED, draft.covers
-        if not (group.is_even(group.loads(covers), fair) and group.is_well_shaped(covers, legal)):
-            way, covers = Way.CUT, group.handed_out(fresh.covers, before)
-    return group.assignment(covers, before, fresh.hot, way)
+        and group.is_even(group.loads(draft.covers), fair)
+        and group.is_well_shaped(draft.covers, legal)
+        and group.cost(draft.covers, before) <= group.cost(cut, before)
+    ):
+        return group.assignment(draft.covers, before, fresh.hot, Way.LEVELED)
+    return group.assignment(cut, before, fresh.hot, Way.CUT)

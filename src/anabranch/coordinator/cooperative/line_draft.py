@@ -222,14 +222,19 @@ class Draft:
                 self._cut_line(at, quotas)
         self._unpin()
 
-    def level(self) -> None:
-        """Share out what is not whole: members give up and get as much as they have to."""
+    def level(self) -> bool:
+        """Share out what is not whole: members give up and get as much as they have to.
+
+        False if there is so little to be kept that it is not worth the effort.
+        """
         for at, quotas in enumerate(self.quotas):
             if quotas:
                 slack = {number: self.slack(number) for number in quotas}
-                rules = self.group.rules
-                Leveling(self.fluid[at], self.covers, quotas, slack, rules.partials_max).run()
+                partials_max = self.group.rules.partials_max
+                if not Leveling(self.fluid[at], self.covers, quotas, slack, partials_max).run():
+                    return False
         self._unpin()
+        return True
 
     def _unpin(self) -> None:
         for lane, _ in self.hot:
@@ -241,6 +246,10 @@ class Draft:
 
     def _cut_line(self, at: int, quotas: Mapping[int, float]) -> None:
         left = dict(quotas)
+        slack = {number: self.slack(number) for number in quotas}
+        # What those who still lack something may lack in the end: so much may others have above
+        # their quotas.
+        bearable = sum(slack[number] for number in left if left[number] > slack[number])
         rest = []
         heap = [(-quota, number) for number, quota in left.items()]
         heapify(heap)
@@ -251,10 +260,15 @@ class Draft:
             number = heap[0][1]
             # A lane with a hot slot is cut already.
             is_whole = weight == lane.weights.total
-            if is_whole and weight <= left[number] + self.slack(number):
+            after = left[number] - weight
+            cost = max(0.0, -after)
+            if left[number] > slack[number] >= after:
+                cost += slack[number]
+            if is_whole and after >= -slack[number] and (after >= 0 or cost <= bearable):
                 self.covers[lane.number] = [Piece(0, SLOT_COUNT, number)]
-                left[number] -= weight
-                heapreplace(heap, (-left[number], number))
+                left[number] = after
+                bearable -= cost
+                heapreplace(heap, (-after, number))
             else:
                 rest.append(lane)
         if not rest:
@@ -267,26 +281,28 @@ class Draft:
             if owner == FREE
         ]
         strip = Strip((lane.weights, first, end) for lane, first, end in parts)
-        takers = self._takers(left, strip.total)
+        takers = _takers(left, slack, strip.total)
         places = cut_evenly(strip, list(takers.values()))
         for number, begin, until in zip(takers, places, places[1:], strict=False):
             for part, first, end in strip.pieces(begin, until):
                 lane = parts[part][0]
                 self.covers[lane.number] = overlay(self.covers[lane.number], first, end, number)
 
-    def _takers(self, left: Mapping[int, float], weight: float) -> dict[int, float]:
-        """Who gets how much of what was too heavy to go whole.
 
-        Everybody who lacks more than the tolerance; others only as far as these cannot take it
-        all, because every part of a partition costs a reader.
-        """
-        takers: dict[int, float] = {}
-        room = 0.0
-        for number in sorted(left, key=lambda number: (-left[number], number)):
-            slack = self.slack(number)
-            if left[number] <= slack and room >= weight:
-                break
-            takers[number] = left[number]
-            room += left[number] + slack
-        more = (weight - sum(takers.values())) / len(takers)
-        return {number: max(0.0, takers[number] + more) for number in sorted(takers)}
+def _takers(
+    left: Mapping[int, float], slack: Mapping[int, float], weight: float
+) -> dict[int, float]:
+    """Who gets how much of what was too heavy to go whole.
+
+    Everybody who lacks more than the tolerance; others only as far as these cannot take it all,
+    because every part of a partition costs a reader.
+    """
+    takers: dict[int, float] = {}
+    room = 0.0
+    for number in sorted(left, key=lambda number: (-left[number], number)):
+        if left[number] <= slack[number] and room >= weight:
+            break
+        takers[number] = left[number]
+        room += left[number] + slack[number]
+    more = (weight - sum(takers.values())) / len(takers)
+    return {number: max(0.0, takers[number] + more) for number in sorted(takers)}

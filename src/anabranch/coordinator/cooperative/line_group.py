@@ -39,6 +39,11 @@ class LineCutRules:
     # Of how many partitions of a line a member may have a part, and in how many ranges each.
     partials_max: int = 2
     ranges_max: int = 8
+    # Once something has to move anyway: how much load more may move for one partition less that is
+    # cut, and for one range less, as shares of a fair load. Whole partitions are read without
+    # filtering, and every range is something to keep account of.
+    cut_cost: float = 0.25
+    range_cost: float = 0.05
     # Names of topics that are cut alike.
     co_partitioned: tuple[frozenset[str], ...] = ()
 
@@ -254,6 +259,23 @@ class LineGroup:
 
     # Answers --------------------------------------------------------------------------------------
 
+    def cost(self, covers: Sequence[Cover], before: Sequence[Cover]) -> float:
+        """What moves, and what the ranges are worth."""
+        fair = self.total / max(1, len(self.members))
+        ranges = self.rules.range_cost * sum(map(len, covers))
+        cuts = self.rules.cut_cost * sum(len(cover) > 1 for cover in covers)
+        return self.moved(covers, before) + fair * (ranges + cuts)
+
+    def moved(self, covers: Sequence[Cover], before: Sequence[Cover]) -> int:
+        """The weight of the slots that go from one member to another."""
+        return sum(
+            lane.weights.of(first, end)
+            for lane, cover, was in zip(self.lanes, covers, before, strict=True)
+            if cover is not was
+            for first, end, (old, new) in _crossed(was, cover)
+            if old not in (new, FREE)
+        )
+
     def handed_out(self, covers: Sequence[Cover], before: Sequence[Cover]) -> list[Cover]:
         """The same pieces, each crew's among its members so that as little as can be moves."""
         kind = [0] * len(self.members)
@@ -285,17 +307,10 @@ class LineGroup:
         way: Way,
     ) -> Assignment:
         targets: list[list[Unit]] = [[] for _ in self.members]
-        moved = 0
-        for lane, cover, was in zip(self.lanes, covers, before, strict=True):
+        for lane, cover in zip(self.lanes, covers, strict=True):
             for first, end, owner in cover:
                 slots = SlotRange(first, end) if end - first < SLOT_COUNT else ALL_SLOTS
                 targets[owner].extend(Unit(t, lane.partition, slots) for t in lane.topic_ids)
-            if cover is not was:
-                moved += sum(
-                    lane.weights.of(first, end)
-                    for first, end, (old, new) in _crossed(was, cover)
-                    if old not in (new, FREE)
-                )
         ids = [member.member_id for member in self.members]
         hot_slots = []
         for lane, slot in hot:
@@ -306,7 +321,7 @@ class LineGroup:
         hot_slots.sort(key=lambda some: (-some.share, some))
         loads = dict(zip(ids, self.loads(covers), strict=True))
         units = dict(zip(ids, map(frozenset, targets), strict=True))
-        return Assignment(units, loads, tuple(hot_slots), moved, way)
+        return Assignment(units, loads, tuple(hot_slots), self.moved(covers, before), way)
 
 
 def _completed(pieces: Cover) -> Cover:

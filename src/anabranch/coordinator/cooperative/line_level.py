@@ -41,8 +41,10 @@ class Leveling:
                 if piece.owner >= 0:
                     self._count(lane, piece.owner, lane.weights.of(piece.first, piece.end))
 
-    def run(self) -> None:
-        """All three steps."""
+    def run(self) -> bool:
+        """All three steps; False, and nothing done, if most of the line is without owner."""
+        if 2 * sum(self.have.values()) < sum(self.quotas.values()):
+            return False
         self._release()
         quotas, slack = self.quotas, self.slack
         takers = [n for n, have in self.have.items() if have < quotas[n] - slack[n]]
@@ -52,6 +54,7 @@ class Leveling:
         for number in sorted(takers, key=lambda n: (self.have[n] - quotas[n], n)):
             self._feed(number, whole)
         self._place(whole)
+        return True
 
     def _count(self, lane: Lane, number: int, weight: int) -> None:
         self.have[number] += weight
@@ -154,14 +157,16 @@ class Leveling:
             if lane.weights.total <= self._room(number):
                 whole.remove(lane)
                 self._move(lane, 0, SLOT_COUNT, FREE, number)
-        while self._lacks(number) > 0:
-            best = self._best_lane(number)
-            if best is None or not self._take(number, best):
-                return
-            if best in whole:
-                whole.remove(best)
+        # What is free has to go somewhere; only what is not enough is asked of others.
+        for may_ask in (False, True):
+            while self._lacks(number) >= 1:
+                best = self._best_lane(number, may_ask)
+                if best is None or not self._take(number, best, may_ask):
+                    break
+                if best in whole:
+                    whole.remove(best)
 
-    def _best_lane(self, number: int) -> Lane | None:
+    def _best_lane(self, number: int, may_ask: bool) -> Lane | None:
         """Where to take a part: where the member has one, then where most can be had."""
         partials = self._partials(number)
         may_begin = len(partials) < self.partials_max
@@ -171,7 +176,7 @@ class Leveling:
         for lane in self.lanes:
             if lane.number not in partials and not may_begin:
                 continue
-            free, supply = self._supply(lane, number)
+            free, supply = self._supply(lane, number, may_ask)
             if supply < lane.weights.base:
                 continue
             score = (lane.number in partials, min(supply, lacks), free, -lane.number)
@@ -179,21 +184,21 @@ class Leveling:
                 best, found = score, lane
         return found
 
-    def _supply(self, lane: Lane, number: int) -> tuple[int, float]:
+    def _supply(self, lane: Lane, number: int, may_ask: bool) -> tuple[int, float]:
         """How much of a lane is free, and how much can be had altogether."""
         free = 0
         holders = set()
         for first, end, owner in self.covers[lane.number]:
             if owner == FREE:
                 free += lane.weights.of(first, end)
-            elif owner >= 0 and owner != number:
+            elif may_ask and owner >= 0 and owner != number:
                 holders.add(owner)
         supply = float(free)
         for holder in holders:
             supply += max(0.0, min(self._spare(holder), self.of_lane[holder][lane.number]))
         return free, supply
 
-    def _take(self, number: int, lane: Lane) -> bool:
+    def _take(self, number: int, lane: Lane, may_ask: bool) -> bool:
         """Take what a member lacks from a lane; whether anything was there."""
         has_taken = False
         useless: set[tuple[int, int]] = set()
@@ -202,7 +207,7 @@ class Leveling:
             for piece in self.covers[lane.number]:
                 if piece[:2] in useless or piece.owner == number or piece.owner < FREE:
                     continue
-                spare = self._spare(piece.owner) if piece.owner >= 0 else float(SLOT_COUNT)
+                spare = self._spare(piece.owner) if may_ask and piece.owner >= 0 else 0.0
                 if piece.owner != FREE and spare < lane.weights.base:
                     continue
                 left, right = self._neighbours(lane, piece.first, piece.end)
