@@ -7,7 +7,7 @@ records it is checked itself, because the same outputs go through aiokafka and k
 import random
 import struct
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,10 @@ from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
 from crc32c import crc32c
 
+from anabranch.branch import _kernels
 from anabranch.branch.slots import SlotRule
-from anabranch.wire.compression import decompress
+from anabranch.model.errors import KafkaError
+from anabranch.wire.compression import compress, decompress
 from anabranch.wire.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -337,19 +339,29 @@ def plain_records(batch: bytes) -> list[bytes]:
     return found
 
 
-def split_model(batch: bytes, branches: int, rule: SlotRule) -> list[bytes]:
-    """What each branch gets of one readable batch."""
+def split_model(
+    batch: bytes,
+    branches: int,
+    rule: SlotRule,
+    branch_of: Callable[[int, int], int | None] = branch_of_slot_model,
+) -> list[bytes]:
+    """What each branch gets of one readable batch; no branch where `branch_of` a slot is None."""
     header = read_header(batch)
     if header.is_control:
         return [batch] * branches
     sorted_records: list[list[bytes]] = [[] for _ in range(branches)]
     for raw, record in zip(plain_records(batch), iter_records(batch), strict=True):
-        branch = branch_of_slot_model(slot_of_record(record, rule), branches)
-        sorted_records[branch].append(raw)
-    return [
-        b"" if not kept else batch if len(kept) == header.records_count else _rebuilt(batch, kept)
-        for kept in sorted_records
-    ]
+        branch = branch_of(slot_of_record(record, rule), branches)
+        if branch is not None:
+            sorted_records[branch].append(raw)
+    return [with_only(batch, kept) for kept in sorted_records]
+
+
+def with_only(batch: bytes, kept: list[bytes]) -> bytes:
+    """What is left of a batch with some of its records: itself, nothing, or another batch."""
+    if not kept:
+        return b""
+    return batch if len(kept) == read_header(batch).records_count else _rebuilt(batch, kept)
 
 
 def _rebuilt(batch: bytes, kept: list[bytes]) -> bytes:
@@ -358,3 +370,46 @@ def _rebuilt(batch: bytes, kept: list[bytes]) -> bytes:
     struct.pack_into(">h", new, 21, read_header(batch).attributes & ~CODEC_MASK)
     struct.pack_into(">i", new, 57, len(kept))
     return with_crc(new)
+
+
+# --- Damage -------------------------------------------------------------------------------------
+
+
+def payloads_of(batches: list[bytes]) -> list[bytes | None]:
+    """Plain records of those with a codec, None for what cannot be had."""
+    log = b"".join(batches)
+    payloads: list[bytes | None] = []
+    for pos, size, codec in _kernels.compressed_batches(log):
+        try:
+            payloads.append(decompress(codec, log[pos : pos + size], max_bytes=1 << 20))
+        except KafkaError:
+            payloads.append(None)
+    return payloads
+
+
+def mutated(rng: random.Random, batch: bytes) -> bytes:
+    """A batch with a few wrong bytes under a right CRC, inside of the compression if it has one."""
+    header = read_header(batch)
+    if rng.randrange(4) == 0:  # fields of the header, under the CRC
+        pos, layout, value = rng.choice(
+            (
+                (21, ">h", rng.randrange(-(2**15), 2**15)),
+                (23, ">i", rng.choice((-1, 0, 5, 2**31 - 1))),
+                (57, ">i", rng.choice((-1, 0, 1, 2**31 - 1, header.records_count + 1))),
+            )
+        )
+        return patched(batch, pos, layout, value)
+    plain = bytearray(decompress(header.codec, batch[HEADER_SIZE:], max_bytes=1 << 20))
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        if plain:
+            plain[rng.randrange(len(plain))] = rng.choice(
+                (0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256))
+            )
+    if rng.randrange(4) == 0:
+        del plain[rng.randrange(len(plain) + 1) :]
+    payload = compress(header.codec, plain)
+    if header.codec and rng.randrange(4) == 0:
+        payload = payload[: rng.randrange(len(payload) + 1)]
+    changed = bytearray(batch[:HEADER_SIZE] + payload)
+    struct.pack_into(">i", changed, 8, len(changed) - 12)
+    return with_crc(changed)

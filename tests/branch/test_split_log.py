@@ -11,7 +11,9 @@ from batch_kit import (
     SPARSE,
     UNREADABLE,
     cut,
+    mutated,
     patched,
+    payloads_of,
     random_log,
     read_by_aiokafka,
     read_by_kafka_python,
@@ -26,8 +28,7 @@ from hypothesis import strategies as st
 from anabranch.branch import _kernels
 from anabranch.branch.slots import SlotRule, branch_of_slot
 from anabranch.branch.split import SplitChunk, index_batches, split_batches
-from anabranch.model.errors import KafkaError
-from anabranch.wire.compression import compress, decompress
+from anabranch.wire.compression import decompress
 from anabranch.wire.record_batch import HEADER_SIZE, Record, iter_records, read_header
 
 branch_counts = st.sampled_from((1, 2, 3, 5, 8, 24, 100, 1024))
@@ -151,18 +152,6 @@ def test_a_key_stays_in_its_branch_between_counts() -> None:
 # --- Damage -------------------------------------------------------------------------------------
 
 
-def payloads_of(batches: list[bytes]) -> list[bytes | None]:
-    """Plain records of those with a codec, None for what cannot be had."""
-    log = b"".join(batches)
-    payloads: list[bytes | None] = []
-    for pos, size, codec in _kernels.compressed_batches(log):
-        try:
-            payloads.append(decompress(codec, log[pos : pos + size], max_bytes=1 << 20))
-        except KafkaError:
-            payloads.append(None)
-    return payloads
-
-
 def split_parts(batches: list[bytes], branches: int, rule: SlotRule) -> list[list[bytes]]:
     """What each branch has of each batch, checked to be all of the output."""
     output, starts, ends, _, index = _kernels.split(
@@ -185,34 +174,6 @@ def split_parts(batches: list[bytes], branches: int, rule: SlotRule) -> list[lis
         assert edges[branch] + start == edges[branch + 1]
     assert edges[-1] == len(output)
     return parts
-
-
-def mutated(rng: random.Random, batch: bytes) -> bytes:
-    """A batch with a few wrong bytes under a right CRC, inside of the compression if it has one."""
-    header = read_header(batch)
-    if rng.randrange(4) == 0:  # fields of the header, under the CRC
-        pos, layout, value = rng.choice(
-            (
-                (21, ">h", rng.randrange(-(2**15), 2**15)),
-                (23, ">i", rng.choice((-1, 0, 5, 2**31 - 1))),
-                (57, ">i", rng.choice((-1, 0, 1, 2**31 - 1, header.records_count + 1))),
-            )
-        )
-        return patched(batch, pos, layout, value)
-    plain = bytearray(decompress(header.codec, batch[HEADER_SIZE:], max_bytes=1 << 20))
-    for _ in range(rng.choice((1, 1, 2, 8))):
-        if plain:
-            plain[rng.randrange(len(plain))] = rng.choice(
-                (0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256))
-            )
-    if rng.randrange(4) == 0:
-        del plain[rng.randrange(len(plain) + 1) :]
-    payload = compress(header.codec, plain)
-    if header.codec and rng.randrange(4) == 0:
-        payload = payload[: rng.randrange(len(payload) + 1)]
-    changed = bytearray(batch[:HEADER_SIZE] + payload)
-    struct.pack_into(">i", changed, 8, len(changed) - 12)
-    return with_crc(changed)
 
 
 @settings(max_examples=400)

@@ -9,6 +9,8 @@ without survivors in none.
 
 A batch that cannot be read (its CRC, codec or records are broken) goes as it is to the branch of
 slot 0: one reader sees what a consumer of the plain topic would see, the others go on.
+
+Branches are equal ranges of slots, or the outputs of a `CutTable`, which may leave slots out.
 """
 
 import struct
@@ -17,13 +19,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from anabranch.branch import _kernels
+from anabranch.branch.cuts import CutTable
+from anabranch.branch.payloads import open_batches
 from anabranch.branch.slots import SlotRule
-from anabranch.model.errors import KafkaError
-from anabranch.wire.compression import decompress
 from anabranch.wire.record_batch import (
     CONTROL_FLAG,
     DECOMPRESSED_BYTES_MAX,
     HEADER_SIZE,
+    Record,
     build_batch,
 )
 
@@ -32,10 +35,11 @@ PLAIN_BYTES_MAX: Final = 64 * 1024 * 1024
 EXPANDED_BYTES_MAX: Final = 64 * 1024 * 1024
 """What one chunk may spend on things that every branch has: control batches and array entries."""
 
-_INT32_MAX = 2**31 - 1
 _LENGTH_PREFIX_SIZE = 12  # base offset and batch length: what the length does not count
 _END_SIZE = 4  # the array entry of each batch for each branch
 _OBJECTS_BYTES = 1024  # the objects around the arrays, roughly
+_COMMIT_MARKER_KEY = struct.pack(">hh", 0, 1)  # version, type
+_COMMIT_MARKER_VALUE = struct.pack(">hi", 0, 0)  # version, epoch of the transaction coordinator
 _read_int64 = struct.Struct(">q").unpack_from
 _read_length_and_attributes = struct.Struct(">8xi9xh").unpack_from
 
@@ -105,16 +109,20 @@ class SplitChunk:
         return self._ends[branch * count : (branch + 1) * count]
 
 
-def split_batches(batches: memoryview, branches: int, rule: SlotRule) -> SplitChunk:
-    """Sort whole, consecutive batches into `branches` equal ranges of slots.
+def split_batches(batches: memoryview, cuts: int | CutTable, rule: SlotRule) -> SplitChunk:
+    """Sort whole, consecutive batches into so many equal ranges of slots, or by a table.
 
     The chunk ends early (see its `next_offset` and `source_bytes`) where the batches are ones that
     grow beyond all measure, but has at least one. ValueError when `batches` is not a run of whole
     batches, whatever lies inside of them.
     """
+    if isinstance(cuts, CutTable):
+        branches, table = len(cuts.outputs), cuts.table
+    else:
+        branches, table = cuts, None
     batches, payloads = _open_batches(_within_expansion(batches, branches))
     output, starts, ends, next_offsets, index = _kernels.split(
-        batches, payloads, branches, rule.is_null_key_ordered, rule.ordering_header
+        batches, payloads, branches, rule.is_null_key_ordered, rule.ordering_header, table
     )
     offsets = memoryview(next_offsets).cast("q")
     parts_bytes = sum(map(len, (output, starts, ends, next_offsets, index)))
@@ -144,20 +152,19 @@ def index_batches(batches: memoryview, rule: SlotRule) -> bytes:
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
-def filler_batch(first_offset: int, next_offset: int, leader_epoch: int) -> bytes:
-    """A batch without records, which moves a reader from `first_offset` to `next_offset`.
+def filler_batch(next_offset: int, leader_epoch: int) -> bytes:
+    """A batch without a record for applications, which moves a reader to `next_offset`.
 
-    The span of one batch is an int32; of a longer one the beginning is left out, as if compaction
-    had removed it.
+    It is a commit marker of nobody's transaction, because every client passes over markers in
+    silence. An empty batch would not do: librdkafka takes answers with bytes and no message for
+    ones that were cut short, and after ten of them reports an error.
     """
-    if next_offset <= first_offset:
-        raise ValueError(f"no offsets to fill from {first_offset} to {next_offset}")
-    last_offset = next_offset - 1
+    marker = Record(next_offset - 1, -1, _COMMIT_MARKER_KEY, _COMMIT_MARKER_VALUE)
     return build_batch(
-        (),
-        base_offset=max(first_offset, last_offset - _INT32_MAX),
-        last_offset=last_offset,
+        (marker,),
+        base_offset=next_offset - 1,
         partition_leader_epoch=leader_epoch,
+        attributes=CONTROL_FLAG,
     )
 
 
@@ -165,19 +172,12 @@ def _open_batches(batches: memoryview) -> tuple[memoryview, list[bytes | None]]:
     """As many batches as decompress to a bearable size, at least one, and their plain records."""
     if not batches:
         raise ValueError("there are no batches to split")
-    payloads: list[bytes | None] = []
-    plain_bytes = 0
-    for pos, size, codec in _kernels.compressed_batches(batches):
-        try:
-            payload = decompress(codec, batches[pos : pos + size], max_bytes=DECOMPRESSED_BYTES_MAX)
-        except KafkaError:
-            payloads.append(None)
-            continue
-        plain_bytes += len(payload)
-        if plain_bytes > PLAIN_BYTES_MAX and pos > HEADER_SIZE:
-            return batches[: pos - HEADER_SIZE], payloads
-        payloads.append(payload)
-    return batches, payloads
+    return open_batches(
+        batches,
+        _kernels.compressed_batches(batches),
+        plain_bytes_max=PLAIN_BYTES_MAX,
+        batch_bytes_max=DECOMPRESSED_BYTES_MAX,
+    )
 
 
 def _within_expansion(batches: memoryview, branches: int) -> memoryview:
