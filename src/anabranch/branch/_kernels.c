@@ -13,6 +13,7 @@
 #include "kernels/batch.h"
 #include "kernels/crc32c.h"
 #include "kernels/kernels.h"
+#include "kernels/offset_ranges.h"
 #include "kernels/xxh64.h"
 
 static PyObject *py_xxh64(PyObject *Py_UNUSED(module), PyObject *data) {
@@ -23,9 +24,23 @@ static PyObject *py_xxh64(PyObject *Py_UNUSED(module), PyObject *data) {
     return PyLong_FromUnsignedLongLong(hash);
 }
 
-static PyObject *py_compressed_batches(PyObject *Py_UNUSED(module), PyObject *data) {
+/* Whether its payload is wanted: always, or where a set has some of the batch's offsets. */
+static int is_wanted(Bytes batch, const OffsetRanges *set) {
+    if (!has_codec(batch)) return 0;
+    int64_t base_offset = load_be64(batch);
+    return !set->pairs ||
+           overlap_of(set, base_offset, stated_last_offset(batch, base_offset)) == SOME_OF_IT;
+}
+
+static PyObject *py_compressed_batches(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_buffer view;
-    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) return NULL;
+    PyObject *ranges = Py_None;
+    OffsetRanges set = {.count = 0};
+    if (!PyArg_ParseTuple(args, "y*|O:compressed_batches", &view, &ranges)) return NULL;
+    if (ranges != Py_None && !take_ranges(&set, ranges)) {
+        PyBuffer_Release(&view);
+        return NULL;
+    }
     Bytes start = view.buf, p = start, end = start + view.len;
     Py_ssize_t count;
     /* This walk reads the file if it is a mapped one, so it comes first and without the lock. */
@@ -37,7 +52,7 @@ static PyObject *py_compressed_batches(PyObject *Py_UNUSED(module), PyObject *da
     while (list && p < end) {
         size_t size = size_of_batch(p, end);
         if (!size) break;
-        if (has_codec(p)) {
+        if (is_wanted(p, &set)) {
             PyObject *entry = Py_BuildValue("nni", (Py_ssize_t)(p + HEADER_SIZE - start),
                                             (Py_ssize_t)(size - HEADER_SIZE), codec_of(p));
             if (!entry || PyList_Append(list, entry) < 0) Py_CLEAR(list);
@@ -51,10 +66,11 @@ static PyObject *py_compressed_batches(PyObject *Py_UNUSED(module), PyObject *da
 
 static PyMethodDef methods[] = {
     {"xxh64", py_xxh64, METH_O, "XXH64 with seed 0."},
-    {"compressed_batches", py_compressed_batches, METH_O,
+    {"compressed_batches", py_compressed_batches, METH_VARARGS,
      "(position, size, codec) of the payload of each compressed batch with records."},
     {"split", py_split, METH_VARARGS, "Sort the records of batches by their slots."},
     {"progress", py_progress, METH_VARARGS, "Count records by branch over slot index blocks."},
+    {"withhold", py_withhold, METH_VARARGS, "Take out the records whose offsets are in a set."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -7,10 +7,13 @@ from typing_extensions import Buffer
 def xxh64(data: Buffer, /) -> int:
     """XXH64 with seed 0."""
 
-def compressed_batches(batches: Buffer, /) -> list[tuple[int, int, int]]:
+def compressed_batches(
+    batches: Buffer, ranges: bytes | None = None, /
+) -> list[tuple[int, int, int]]:
     """(position, size, codec) of the payload of each compressed batch with records, in order.
 
-    `batches` holds whole batches of format v2; ValueError when it does not.
+    `batches` holds whole batches of format v2; ValueError when it does not. With `ranges`, only
+    those that `withhold` with the same ranges has to open.
     """
 
 def split(
@@ -37,6 +40,23 @@ def split(
     branch b has output[starts[b]:starts[b + 1]] (uint64), whole batches in the order of the log;
     the part of it that comes from batch k of K ends at starts[b] + ends[b * K + k] (uint32);
     next_offsets[k] follows batch k (int64); `index` is a run of slot index blocks.
+    """
+
+def withhold(
+    batches: Buffer, payloads: Sequence[bytes | None], ranges: bytes, /
+) -> tuple[bytes | None, int, int]:
+    """Whole batches without the records whose offsets are in `ranges`.
+
+    `ranges` is an array of int64 pairs, first and last offset, sorted and disjoint. `payloads` is
+    as for `split`, but of the batches that `compressed_batches` names with the same ranges.
+    ValueError as for `split`, and when the ranges are not such pairs.
+
+    Batches that lose nothing are kept byte for byte, control batches and those without records
+    always; others are rebuilt, or left out with their last record. A batch that cannot be read
+    counts as one record at its base offset.
+
+    Returns the batches, or None when nothing is left out; the offset after the last batch among
+    them, or -1; and the offset after the last one of `batches`, or -1.
     """
 
 def progress(

@@ -53,8 +53,7 @@ static const char *read_headers(Bytes p, Bytes end, Batch *batches, size_t count
         if (batch->base_offset <= previous || batch->base_offset > INT64_MAX - INT32_MAX - 1)
             return not_rising;
         previous = batch->base_offset;
-        int32_t delta = (int32_t)load_be32(p + 23);
-        batch->next_offset = batch->base_offset + (delta < 0 ? 0 : delta) + 1;
+        batch->next_offset = stated_last_offset(p, batch->base_offset) + 1;
         if (k && batches[k - 1].next_offset > batch->base_offset)
             batches[k - 1].next_offset = batch->base_offset;
         p += batch->size;

@@ -22,6 +22,7 @@
 #define PAYLOAD_MAX (INT32_MAX - (HEADER_SIZE - LENGTH_PREFIX_SIZE))
 #define CRC_POS 17
 #define ATTRIBUTES_POS 21
+#define LAST_DELTA_POS 23
 #define COUNT_POS 57
 #define CODEC_MASK 7
 #define CONTROL_FLAG 0x20
@@ -52,6 +53,13 @@ static inline int is_control(Bytes batch) { return batch[ATTRIBUTES_POS + 1] & C
 /* Whether the caller has to decompress it. */
 static inline int has_codec(Bytes batch) {
     return codec_of(batch) && !is_control(batch) && count_of(batch) > 0;
+}
+
+/* The last offset of a batch with that base offset, as the header has it; the batch that follows
+   may say otherwise. */
+static inline int64_t stated_last_offset(Bytes batch, int64_t base_offset) {
+    int32_t delta = (int32_t)load_be32(batch + LAST_DELTA_POS);
+    return (int64_t)((uint64_t)base_offset + (uint64_t)(delta < 0 ? 0 : delta));
 }
 
 /* The largest delta that a record of the batch may have. */

@@ -8,5 +8,6 @@
 
 PyObject *py_split(PyObject *module, PyObject *args);
 PyObject *py_progress(PyObject *module, PyObject *args);
+PyObject *py_withhold(PyObject *module, PyObject *args);
 
 #endif
