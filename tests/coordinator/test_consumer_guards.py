@@ -16,6 +16,7 @@ import test_consumer_fencing
 import test_consumer_joining
 import test_consumer_leaving
 import test_consumer_offsets
+import test_consumer_ranges
 import test_consumer_reconciling
 import test_consumer_regex
 import test_consumer_restart
@@ -45,12 +46,18 @@ STORIES: dict[ModuleType, list[ModuleType]] = {
         test_consumer_size,
         test_consumer_restart,
         test_consumer_regex,
+        test_consumer_ranges,
     ],
     consumer_leave: [test_consumer_leaving],
     consumer_offsets: [test_consumer_offsets],
     consumer_regex: [test_consumer_regex, test_consumer_topics],
-    consumer_target: [test_consumer_topics, test_consumer_leaving, test_consumer_assignor_errors],
-    reconcile: [test_reconcile, test_consumer_reconciling],
+    consumer_target: [
+        test_consumer_topics,
+        test_consumer_leaving,
+        test_consumer_assignor_errors,
+        test_consumer_ranges,
+    ],
+    reconcile: [test_reconcile, test_consumer_reconciling, test_consumer_ranges],
     cadence: [test_consumer_cadence],
 }
 # Without these it comes out the same.

@@ -20,6 +20,8 @@ class TopicImage:
     topic_id: bytes
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
+    # Whether members of a group may share its partitions by key range (`range.fetch.enable`).
+    is_shareable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

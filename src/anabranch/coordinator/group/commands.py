@@ -6,6 +6,7 @@ values: an `ErrorCode` in the answer.
 
 from dataclasses import dataclass
 
+from anabranch.coordinator.cooperative.commands import CooperativeCommand
 from anabranch.coordinator.group.classic_state import Protocol
 from anabranch.coordinator.group.consumer_commands import (
     ClusterChanged,
@@ -242,4 +243,5 @@ Command = (
     | ConsumerHeartbeat
     | ClusterChanged
     | RegexesResolved
+    | CooperativeCommand
 )

@@ -13,12 +13,48 @@ units that it holds.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from anabranch.coordinator.cooperative.cuts import RangeMember, RangeTopic
+from anabranch.coordinator.cooperative.line_cut import line_cut
 from anabranch.coordinator.group.assignors.index import Target
 from anabranch.coordinator.group.consumer_draft import ConsumerDraft
 from anabranch.coordinator.group.consumer_state import ConsumerMember
 from anabranch.model.units import ALL_SLOTS, SlotRange, Unit
 
 _Place = tuple[bytes, int]
+
+
+def shares_partitions(draft: ConsumerDraft) -> bool:
+    """Whether there is a member that shares, and a topic of its that may be shared."""
+    if not draft.has_sharers:
+        return False
+    topics = draft.environment.image.topics
+    return any(
+        name in topics and topics[name].is_shareable
+        for member in draft.members().values()
+        if member.shares
+        for name in draft.topics_of(member)
+    )
+
+
+def range_targets(draft: ConsumerDraft) -> dict[str, Target]:
+    """What every member should have when partitions are shared."""
+    image = draft.environment.image.topics
+    members = [
+        RangeMember(
+            member_id=member.member_id,
+            topics=draft.topics_of(member),
+            is_sharing=member.shares,
+            instance_id=member.instance_id,
+        )
+        for member in draft.members().values()
+    ]
+    names = {name for member in members for name in member.topics if name in image}
+    topics = [
+        RangeTopic(topic.name, topic.topic_id, topic.partitions, topic.is_shareable)
+        for topic in (image[name] for name in sorted(names))
+    ]
+    held = {member.member_id: draft.target(member.member_id) for member in members}
+    return dict(line_cut(members, topics, held).targets)
 
 
 def owned_units(member: ConsumerMember, owned: tuple[Unit, ...] | None) -> tuple[Unit, ...] | None:

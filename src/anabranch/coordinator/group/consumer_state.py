@@ -150,8 +150,8 @@ class ConsumerGroup:
         self.regex_subscribers: Counter[str] = Counter()
         self.classic_members = 0
         self.sharing_members = 0
-        # Whether any unit was ever less than a partition: only then cuts have to be looked at.
-        self.has_ranges = False
+        # How many of the units that members hold are less than a partition.
+        self.held_ranges = 0
         # How many members are STABLE at each epoch, so that the state of ten thousand is one look.
         self._stable_at: Counter[int] = Counter()
         self._by_state: Counter[MemberState] = Counter()
@@ -245,9 +245,9 @@ class ConsumerGroup:
         changed = self.members[member_id]
         target = self.target(member_id)
         for unit in changed.held:
+            if unit.slots != ALL_SLOTS and unit not in self.owners:
+                self.held_ranges += 1
             self.owners[unit] = member_id
-            if unit.slots != ALL_SLOTS:
-                self.has_ranges = True
             if unit in target:
                 self.moving_since_ms.pop(unit, None)
                 self._retargeted.discard(unit)
@@ -337,6 +337,7 @@ class ConsumerGroup:
         for unit in member.held:
             if self.owners.get(unit) == member.member_id:
                 del self.owners[unit]
+                self.held_ranges -= unit.slots != ALL_SLOTS
 
 
 def _count_down(counter: Counter[T], key: T) -> None:

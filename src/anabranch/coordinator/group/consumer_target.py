@@ -8,6 +8,8 @@ Rules
   of that time, so that a hundred members that join at once make a few targets and not a hundred
   (KIP-1263).
 - Only targets that change are written.
+- Where members share partitions that may be shared, targets are key ranges (`range_targets`); the
+  assignors share out whole partitions otherwise.
 - An assignor that fails refuses the heartbeat that asked for a target, as in Kafka. Whoever leaves
   or falls silent is gone all the same; the target is tried again a little later.
 """
@@ -18,7 +20,11 @@ from collections.abc import Iterable
 from anabranch.coordinator.group.assignors.api import AssignorError, Targets, compute_targets
 from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_draft import ConsumerDraft, target_timer
-from anabranch.coordinator.group.consumer_ranges import cut_alike
+from anabranch.coordinator.group.consumer_ranges import (
+    cut_alike,
+    range_targets,
+    shares_partitions,
+)
 from anabranch.model.cluster_image import ClusterImage
 from anabranch.model.errors import ErrorCode, KafkaError
 
@@ -64,15 +70,18 @@ def bring_up_target(draft: ConsumerDraft, *, must_succeed: bool = False) -> None
         return
     assignor = draft.environment.assignors.preferred(draft.votes())
     try:
-        targets = compute_targets(
-            assignor, draft.group.index, draft.spec_changes, draft.target_changes
-        )
+        if shares_partitions(draft):
+            targets: Targets = range_targets(draft)
+        else:
+            targets = compute_targets(
+                assignor, draft.group.index, draft.spec_changes, draft.target_changes
+            )
     except AssignorError as error:
         if must_succeed:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         draft.set_timer(target_timer(draft.group_id), RETRY_MS)
         return
-    if draft.has_sharers or draft.group.has_ranges:
+    if draft.has_sharers or draft.group.held_ranges:
         targets = _in_pieces(draft, targets)
     for member_id, target in targets.items():
         draft.write_target(member_id, target)
@@ -109,4 +118,6 @@ def metadata_hash(topics: Iterable[str], image: ClusterImage) -> int:
         digest.update(b"%d " % topic.partitions)
         for racks in topic.racks:
             digest.update(f"{sorted(racks)}".encode())
+        if topic.is_shareable:
+            digest.update(b"shareable")
     return int.from_bytes(digest.digest(), "big", signed=True)

@@ -7,6 +7,10 @@ Rules
 - An offset that follows from what the group committed elsewhere is written whoever is in the group,
   upwards and downwards, but not over a commit that is newer than all that it follows from: then
   the group reads that partition itself by now.
+- Where a group has progress of its own on a partition (individual commits), a plain commit by the
+  owner of the whole partition is a watermark of all its slots, and one by nobody in particular, in
+  a group without members, starts over from there. Members that do not own the whole partition
+  cannot speak for the others, and nothing is projected over progress.
 - The empty group id is a group like any other here, for clients from before groups, as in Kafka.
 - An offset expires `offsets.retention.minutes` after its group became empty, or after its commit
   where the group has no protocol or a consuming group is not subscribed to the topic any more
@@ -16,6 +20,12 @@ Rules
 import dataclasses
 from collections.abc import Mapping
 
+from anabranch.coordinator.cooperative.book import (
+    GroupProgress,
+    ProgressDraft,
+    take_plain_commit,
+)
+from anabranch.coordinator.cooperative.holdings import is_shared
 from anabranch.coordinator.group.classic_state import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroup,
@@ -42,6 +52,7 @@ from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.group.subscription import group_topics
 from anabranch.coordinator.runtime.result import Result, TimerChange
 from anabranch.model.errors import ErrorCode
+from anabranch.model.units import Unit
 
 Group = ClassicGroup | ConsumerGroup
 # The committed offsets of one group, by (topic, partition).
@@ -70,7 +81,11 @@ def committed_offset(
 
 
 def commit_offsets(
-    group: Group | None, command: CommitOffsets, settings: GroupSettings, now_ms: int
+    group: Group | None,
+    command: CommitOffsets,
+    progress: GroupProgress,
+    settings: GroupSettings,
+    now_ms: int,
 ) -> Result:
     if isinstance(group, ConsumerGroup):
         error = check_consumer_commit(group, command)
@@ -80,12 +95,19 @@ def commit_offsets(
         return Result(response=CommitAnswer(error=error))
     records: list[GroupRecord] = []
     errors: list[ErrorCode] = []
+    draft = ProgressDraft(command.group_id, progress)
     for asked in command.offsets:
         # Characters, whatever the setting's name says, as Kafka counts.
         if asked.metadata is not None and len(asked.metadata) > settings.offset_metadata_max_bytes:
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
-        errors.append(ErrorCode.NONE)
+        error = _check_owner(group, command, asked, progress)
+        errors.append(error)
+        if error is not ErrorCode.NONE:
+            continue
+        if progress:
+            place = (asked.topic_id, asked.partition)
+            take_plain_commit(draft, place, asked.offset, is_reset=command.generation_id < 0)
         records.append(
             OffsetCommitted(
                 group_id=command.group_id,
@@ -95,7 +117,7 @@ def commit_offsets(
             )
         )
     return Result(
-        records=tuple(records),
+        records=(*draft.records, *records),
         response=CommitAnswer(errors=tuple(errors)),
         timers=_session_restarted(group, command.member_id, now_ms),
     )
@@ -140,6 +162,26 @@ def _check_commit(group: ClassicGroup | None, command: CommitOffsets) -> ErrorCo
     return ErrorCode.NONE
 
 
+def _check_owner(
+    group: Group | None, command: CommitOffsets, asked: OffsetToCommit, progress: GroupProgress
+) -> ErrorCode:
+    """Whether a member may speak for a whole partition, where others may work on parts of it."""
+    if not isinstance(group, ConsumerGroup) or not group.members:
+        return ErrorCode.NONE
+    if not progress and not group.held_ranges:
+        return ErrorCode.NONE
+    member = group.members[command.member_id]
+    topic_id, partition = asked.topic_id, asked.partition
+    whole = Unit(topic_id, partition)
+    if whole in member.assigned or whole in member.pending_revocation:
+        return ErrorCode.NONE
+    if is_shared(member.held, topic_id, partition):
+        return ErrorCode.INVALID_REQUEST
+    if (topic_id, partition) in progress or is_shared(group.owners, topic_id, partition):
+        return ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE
+
+
 def _session_restarted(group: Group | None, member_id: str, now_ms: int) -> tuple[TimerChange, ...]:
     """A commit of a classic group's member is a sign of life like a heartbeat."""
     if not isinstance(group, ClassicGroup) or member_id not in group.members:
@@ -151,7 +193,9 @@ def _session_restarted(group: Group | None, member_id: str, now_ms: int) -> tupl
 # Project ----------------------------------------------------------------------------------------
 
 
-def project_offsets(group: Group | None, offsets: Offsets, command: ProjectOffsets) -> Result:
+def project_offsets(
+    group: Group | None, offsets: Offsets, command: ProjectOffsets, progress: GroupProgress
+) -> Result:
     """Commit what follows from other commits of the group, where that says something new."""
     if group is None:
         return Result()  # it was deleted meanwhile, and nothing may make it again
@@ -169,7 +213,8 @@ def project_offsets(group: Group | None, offsets: Offsets, command: ProjectOffse
                 ),
             )
             for projected in command.offsets
-            if _is_news(offsets, projected)
+            if (projected.topic_id, projected.partition) not in progress
+            and _is_news(offsets, projected)
         )
     )
 

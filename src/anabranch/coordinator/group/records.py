@@ -1,13 +1,15 @@
 """What changes a shard: the records that `replay` takes.
 
 Durable records are Kafka's own (types 1 and 2 of `__consumer_offsets`, a None value being the
-tombstone) and those of consumer groups (see `consumer_records`); `ClassicGroupChanged` and
-`ImageChanged` are soft, and the journal never sees them.
+tombstone), those of consumer groups (see `consumer_records`) and those of individual commits, which
+have a journal of their own (see `cooperative.records`); `ClassicGroupChanged` and `ImageChanged`
+are soft, and no journal ever sees them.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from anabranch.coordinator.cooperative.records import ProgressRecord
 from anabranch.coordinator.group.classic_state import ClassicGroup
 from anabranch.coordinator.group.commands import CommittedOffset
 from anabranch.coordinator.group.consumer_records import ConsumerGroupRecord, ImageChanged
@@ -42,5 +44,10 @@ class ClassicGroupChanged:
 
 
 GroupRecord = (
-    OffsetCommitted | GroupWritten | ClassicGroupChanged | ConsumerGroupRecord | ImageChanged
+    OffsetCommitted
+    | GroupWritten
+    | ClassicGroupChanged
+    | ConsumerGroupRecord
+    | ImageChanged
+    | ProgressRecord
 )

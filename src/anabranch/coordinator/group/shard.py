@@ -8,9 +8,21 @@ Rules
   one becomes what the next member speaks.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import assert_never
 
+from anabranch.coordinator.cooperative.book import GroupProgress, ProgressBook
+from anabranch.coordinator.cooperative.commands import LogsFound, TakeAcks
+from anabranch.coordinator.cooperative.individual_commit import take_individual_commits
+from anabranch.coordinator.cooperative.records import (
+    Place,
+    ProgressForgotten,
+    ProgressSettled,
+    ProgressWritten,
+)
+from anabranch.coordinator.cooperative.settings import CooperativeSettings
+from anabranch.coordinator.cooperative.settling import epochs_in_doubt, logs_found, settle
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group import consumer_commands as cc
 from anabranch.coordinator.group import consumer_records as cr
@@ -78,6 +90,7 @@ from anabranch.model.cluster_image import ClusterImage
 
 Group = ClassicGroup | ConsumerGroup
 
+_NO_TOPIC_ID = bytes(16)
 _NO_OFFSETS: dict[tuple[str, int], CommittedOffset] = {}
 
 
@@ -89,12 +102,14 @@ class Surroundings:
         assignors: AssignorRegistry | None = None,
         consumer_settings: Callable[[str], ConsumerSettings] | None = None,
         broker_members: Callable[[], int] = lambda: 0,
+        cooperative_settings: Callable[[], CooperativeSettings] = CooperativeSettings,
     ) -> None:
         self.assignors = assignors or build_registry(["uniform", "range"])
         defaults = ConsumerSettings()
         self.consumer_settings = consumer_settings or (lambda group_id: defaults)
         # How many members the consumer groups of all shards have.
         self.broker_members = broker_members
+        self.cooperative_settings = cooperative_settings
 
 
 class GroupShard:
@@ -106,6 +121,7 @@ class GroupShard:
         self.image = ClusterImage()
         self._groups: dict[str, Group] = {}
         self._offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+        self._book = ProgressBook()
         # The members of consumer groups here: a share of the broker's heartbeats is each one's.
         self.consumer_members = 0
 
@@ -124,6 +140,19 @@ class GroupShard:
 
     def offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
         return self._offsets.get(group_id, _NO_OFFSETS)
+
+    def progress(self, group_id: str) -> GroupProgress:
+        """What a group has done record by record, by topic id and partition."""
+        return self._book.of_group(group_id)
+
+    def epochs_in_doubt(self) -> Mapping[Place, set[int]]:
+        """The leader epochs whose ends `LogsFound` has to know, for each log."""
+        epochs: dict[Place, set[int]] = {}
+        for group_id in self._book:
+            found = epochs_in_doubt(self.progress(group_id), self.offsets(group_id), self.image)
+            for place, some in found.items():
+                epochs.setdefault(place, set()).update(some)
+        return epochs
 
     def group_ids(self) -> list[str]:
         return sorted(self._groups.keys() | self._offsets.keys())
@@ -152,25 +181,36 @@ class GroupShard:
                     return self._classic_in_consumer(group, command, now_ms)
                 return self._classic(group, command, now_ms)
             case c.CommitOffsets():
-                group = self.group(command.group_id)
-                return commit_offsets(group, command, self.settings, now_ms)
+                group_id = command.group_id
+                progress = self.progress(group_id)
+                return commit_offsets(
+                    self.group(group_id), command, progress, self.settings, now_ms
+                )
+            case TakeAcks():
+                return self._take_acks(command, now_ms)
             case c.ProjectOffsets():
                 group_id = command.group_id
-                return project_offsets(self.group(group_id), self.offsets(group_id), command)
+                offsets, progress = self.offsets(group_id), self.progress(group_id)
+                return project_offsets(self.group(group_id), offsets, command, progress)
             case c.DeleteOffsets():
                 group_id = command.group_id
-                return delete_offsets(self.group(group_id), self.offsets(group_id), command)
+                result = delete_offsets(self.group(group_id), self.offsets(group_id), command)
+                return self._with_progress_forgotten(result)
             case c.DeleteGroup():
                 group_id = command.group_id
-                return delete_group(self.group(group_id), self.offsets(group_id))
+                result = delete_group(self.group(group_id), self.offsets(group_id))
+                return self._with_progress_forgotten(result)
             case c.DeleteTopicOffsets():
-                return delete_topic_offsets(self._offsets, command.topic)
+                result = delete_topic_offsets(self._offsets, command.topic)
+                return self._with_progress_forgotten(result)
             case c.ExpireOffsets():
                 return self._expire(now_ms)
             case c.TimerFired():
                 return self._timer_fired(command.key, now_ms)
             case c.Loaded():
                 return self._loaded(now_ms)
+            case LogsFound():
+                return self._logs_found(command, now_ms)
             case cc.ClusterChanged():
                 return self._cluster_changed(command, now_ms)
             case cc.RegexesResolved():
@@ -237,11 +277,14 @@ class GroupShard:
             group = self.group(group_id)
             assert group is not None
             records += expire_offsets(group, self.offsets(group_id), self.settings, now_ms)
-        return Result(records=tuple(records))
+        return self._with_progress_forgotten(Result(records=tuple(records)))
 
     def _timer_fired(self, key: TimerKey, now_ms: int) -> Result:
         assert isinstance(key, tuple)
         kind, group_id, *rest = key
+        if kind == "settle":
+            progress, offsets = self.progress(group_id), self.offsets(group_id)
+            return settle(group_id, progress, offsets, self.image, now_ms)
         group = self._groups.get(group_id)
         if group is None:
             return Result()
@@ -319,6 +362,56 @@ class GroupShard:
         ]
         return Result(records=(cr.ImageChanged(image=command.image),), timers=tuple(timers))
 
+    # Individual commits ---------------------------------------------------------------------------
+
+    def _take_acks(self, command: TakeAcks, now_ms: int) -> Result:
+        group_id = command.group_id
+        return take_individual_commits(
+            self.group(group_id),
+            self.offsets(group_id),
+            self.progress(group_id),
+            command,
+            self._surroundings.cooperative_settings(),
+            now_ms,
+        )
+
+    def _logs_found(self, command: LogsFound, now_ms: int) -> Result:
+        records: list[GroupRecord] = []
+        timers: list[TimerChange] = []
+        for group_id in self._book:
+            offsets, progress = self.offsets(group_id), self.progress(group_id)
+            result = logs_found(group_id, progress, offsets, self.image, command.logs, now_ms)
+            records += result.records
+            timers += result.timers
+        return Result(records=tuple(records), timers=tuple(timers))
+
+    def _with_progress_forgotten(self, result: Result) -> Result:
+        """Progress goes with the committed offset that it hangs on."""
+        if not self._book:
+            return result
+        forgotten: list[GroupRecord] = []
+        for record in result.records:
+            if type(record) is OffsetCommitted and record.value is None:
+                place = self._place_of(record)
+                tracked = self.progress(record.group_id).get(place)
+                if tracked is not None:
+                    forgotten.append(
+                        ProgressForgotten(
+                            group_id=record.group_id,
+                            topic_id=place[0],
+                            partition=place[1],
+                            sequence=tracked.sequence,
+                        )
+                    )
+        return dataclasses.replace(result, records=(*forgotten, *result.records))
+
+    def _place_of(self, record: OffsetCommitted) -> Place:
+        """Where a committed offset is, by the id that its topic has, or had when it was written."""
+        topic_id = self._offsets[record.group_id][record.topic, record.partition].topic_id
+        if topic_id == _NO_TOPIC_ID and record.topic in self.image.topics:
+            topic_id = self.image.topics[record.topic].topic_id
+        return topic_id, record.partition
+
     # Changing -------------------------------------------------------------------------------------
 
     def replay(self, record: GroupRecord) -> None:
@@ -332,6 +425,8 @@ class GroupShard:
                     self._groups.pop(record.group_id, None)
             case ClassicGroupChanged():
                 self._put_classic(record.group)
+            case ProgressWritten() | ProgressForgotten() | ProgressSettled():
+                self._book.replay(record)
             case cr.ImageChanged():
                 self.image = record.image
                 for group in self._groups.values():
