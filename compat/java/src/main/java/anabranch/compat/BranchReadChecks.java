@@ -34,7 +34,8 @@ final class BranchReadChecks {
     suite.check("branches are the topic, with tiny fetch limits", this::tinyLimits);
     suite.check("branches are the topic, read_committed", this::readCommitted);
     suite.check("branches are the topic, LogAppendTime", this::logAppendTime);
-    suite.check("branches are the topic, 64 of one partition", this::many);
+    suite.check("branches are the topic, compacted", this::compacted);
+    suite.check("branches are the topic, 1024 of one partition", this::many);
     suite.check("branches are the topic, two branch topics of one source", this::twoCounts);
     for (String protocol : List.of("classic", "consumer")) {
       suite.check("branches are the topic, subscribed, " + protocol, () -> subscribed(protocol));
@@ -98,11 +99,35 @@ final class BranchReadChecks {
     }
   }
 
+  private void compacted() throws Exception {
+    Map<String, String> configs =
+        Map.of(
+            "cleanup.policy", "compact",
+            "segment.bytes", "1048576",
+            "min.cleanable.dirty.ratio", "0.01");
+    String source = broker.topic("branched-compacted", 1, configs);
+    String branches = Branches.create(broker, source, 4);
+    List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+    for (int i = 0; i < 6_000; i++) {
+      // Some keys come all the time, others once.
+      byte[] key = bytes(i % 3 == 0 ? "once " + i : "often " + i % 50);
+      records.add(new ProducerRecord<>(source, 0, key, (i + " ").repeat(150).getBytes()));
+    }
+    Branches.send(broker, records, Map.of("batch.size", 5_000, "linger.ms", 5));
+    Branches.compare(broker, source, 1, branches, 4, Map.of()); // and keeps its slots
+    Expect.eventually(
+        () -> {
+          int left = Branches.walk(broker, source, 1, Map.of()).get(0).size();
+          Expect.that(left < 5_000, "not compacted, " + left + " records are left");
+        });
+    Expect.eventually(() -> Branches.compare(broker, source, 1, branches, 4, Map.of()));
+  }
+
   private void many() throws Exception {
     String source = broker.topic("branched-many", 1, Map.of());
-    String branches = Branches.create(broker, source, 64);
+    String branches = Branches.create(broker, source, 1024);
     Branches.send(broker, Branches.sample(source, 1, 2_000), Map.of("linger.ms", 5));
-    Branches.compare(broker, source, 1, branches, 64, Map.of());
+    Branches.compare(broker, source, 1, branches, 1024, Map.of());
   }
 
   private void twoCounts() throws Exception {
