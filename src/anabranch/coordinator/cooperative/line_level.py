@@ -9,11 +9,15 @@ first in each step, because what joins a member's range is no new range.
 Nothing here promises a balance; whoever calls looks at what came out.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, MutableSequence, Sequence
 
 from anabranch.coordinator.cooperative.cuts import Piece, overlay
 from anabranch.coordinator.cooperative.line_group import FREE, Cover, Lane
 from anabranch.model.units import SLOT_COUNT
+
+# Members that lack something times pieces: about half a second.
+_EFFORT_MAX = 100_000
 
 
 class Leveling:
@@ -42,11 +46,17 @@ class Leveling:
                     self._count(lane, piece.owner, lane.weights.of(piece.first, piece.end))
 
     def run(self) -> bool:
-        """All three steps; False, and nothing done, if most of the line is without owner."""
-        if 2 * sum(self.have.values()) < sum(self.quotas.values()):
+        """All three steps; False if it is not worth the effort.
+
+        So it is where nobody has anything, and where very many lack something in a long line:
+        then most of it moves in any case.
+        """
+        quotas, slack = self.quotas, self.slack
+        takers = [n for n, have in self.have.items() if have < quotas[n] - slack[n]]
+        pieces = sum(len(self.covers[lane.number]) for lane in self.lanes)
+        if not any(self.have.values()) or len(takers) * pieces > _EFFORT_MAX:
             return False
         self._release()
-        quotas, slack = self.quotas, self.slack
         takers = [n for n, have in self.have.items() if have < quotas[n] - slack[n]]
         self.takers.update(takers)
         whole = [lane for lane in self.lanes if self.covers[lane.number] == _NOTHING]
@@ -108,37 +118,36 @@ class Leveling:
         rest = []
         for cell in cells:
             _, weight, _, lane, (first, end, _) = cell
-            if weight <= amount:
+            if weight <= amount + _margin(lane):
                 amount -= self._move(lane, first, end, number, FREE)
             else:
                 rest.append((lane, first, end))
         for lane, first, end in rest:
-            if amount < lane.weights.base:
-                return
-            for from_left in self._sides(lane, first, end):
-                weights = lane.weights
+            weights, margin = lane.weights, _margin(lane)
+            for from_left in self._sides(lane, first):
+                if amount < weights.base:
+                    return
                 if from_left:
-                    at = weights.reach(first, end, amount)
+                    at = weights.reach(first, end, amount + margin)
                     amount -= self._move(lane, first, at, number, FREE)
                     first = at
                 else:
-                    at = weights.reach_back(first, end, amount)
+                    at = weights.reach_back(first, end, amount + margin)
                     amount -= self._move(lane, at, end, number, FREE)
                     end = at
 
-    def _sides(self, lane: Lane, first: int, end: int) -> tuple[bool, bool]:
+    def _sides(self, lane: Lane, first: int) -> tuple[bool, bool]:
         """Which end of a range to begin at: that of a neighbour who is in want, else the right."""
-        left, right = self._neighbours(lane, first, end)
+        left, right = self._neighbours(lane, first)
         begin_left = self._wants(left) and not self._wants(right)
         return begin_left, not begin_left
 
-    def _neighbours(self, lane: Lane, first: int, end: int) -> tuple[int | None, int | None]:
-        left = right = None
-        for piece in self.covers[lane.number]:
-            if piece.end == first:
-                left = piece.owner
-            elif piece.first == end:
-                right = piece.owner
+    def _neighbours(self, lane: Lane, first: int) -> tuple[int | None, int | None]:
+        """The owners of the pieces beside a piece."""
+        cover = self.covers[lane.number]
+        at = bisect_left(cover, (first,))
+        left = cover[at - 1].owner if at else None
+        right = cover[at + 1].owner if at + 1 < len(cover) else None
         return left, right
 
     def _wants(self, number: int | None) -> bool:
@@ -204,20 +213,22 @@ class Leveling:
         useless: set[tuple[int, int]] = set()
         while self._lacks(number) >= 1:
             best = None
-            for piece in self.covers[lane.number]:
+            cover = self.covers[lane.number]
+            for at, piece in enumerate(cover):
                 if piece[:2] in useless or piece.owner == number or piece.owner < FREE:
                     continue
                 spare = self._spare(piece.owner) if may_ask and piece.owner >= 0 else 0.0
                 if piece.owner != FREE and spare < lane.weights.base:
                     continue
-                left, right = self._neighbours(lane, piece.first, piece.end)
-                score = (piece.owner == FREE, number in (left, right), spare, -piece.first)
+                is_left = at > 0 and cover[at - 1].owner == number
+                is_near = is_left or (at + 1 < len(cover) and cover[at + 1].owner == number)
+                score = (piece.owner == FREE, is_near, spare, -piece.first)
                 if best is None or score > best[0]:
-                    best = (score, piece, left)
+                    best = (score, piece, is_left)
             if best is None:
                 return has_taken
-            _, piece, left = best
-            if self._take_of(number, lane, piece, left == number):
+            _, piece, is_left = best
+            if self._take_of(number, lane, piece, is_left):
                 has_taken = True
             else:
                 useless.add(piece[:2])
@@ -257,7 +268,7 @@ class Leveling:
                 self._place_part(lane, free.first, free.end)
 
     def _place_part(self, lane: Lane, first: int, end: int) -> None:
-        left, right = self._neighbours(lane, first, end)
+        left, right = self._neighbours(lane, first)
         weights = lane.weights
         near = [n for n in (left, right) if n is not None and n >= 0]
         near = [n for n in near if weights.reach(first, end, self._room(n)) > first]
@@ -281,6 +292,11 @@ class Leveling:
         else:
             at = max(weights.reach(first, end, amount), first + 1)
             self._move(lane, first, at, FREE, number)
+
+
+def _margin(lane: Lane) -> float:
+    """How much more than it has to a member gives up: a heavy slot does not stay for so little."""
+    return 0.01 * lane.weights.heaviest
 
 
 _NOTHING: Cover = [Piece(0, SLOT_COUNT, FREE)]
