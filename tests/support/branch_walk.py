@@ -140,11 +140,9 @@ class ConfluentWalker:
         return _take(self._poll, count)
 
     def lag(self, partition: int) -> int:
-        # Its position() is that of the application, which does not move without records; where it
-        # fetches next is told at the end of a partition only.
         place = confluent_kafka.TopicPartition(self._topic, partition)
         _, end = self.inner.get_watermark_offsets(place, cached=True)
-        return int(end) - self._ends_seen[partition]
+        return int(end) - int(self.inner.position([place])[0].offset)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
         asked = [confluent_kafka.TopicPartition(self._topic, partition, timestamp_ms)]
