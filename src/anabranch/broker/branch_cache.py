@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import NamedTuple
 
+from anabranch.branch.cuts import CutTable
 from anabranch.branch.split import SplitChunk
 from anabranch.log.partition_log import PartitionLog
 
@@ -33,10 +34,10 @@ class CachedChunk:
 
 
 class ChunkKey(NamedTuple):
-    """Whose chunks: a log, cut into so many ranges."""
+    """Whose chunks: a log, cut into so many equal ranges or by a table."""
 
     log: PartitionLog
-    ranges: int
+    cuts: int | CutTable
 
 
 class _Row:

@@ -116,7 +116,7 @@ class BranchReader:
         assert branch is not None
         log = partition.log
         _check_offset(log, offset)
-        key = ChunkKey(log, branch.tail.ranges)
+        key = ChunkKey(log, branch.tail.cuts)
         parts: list[memoryview] = []
         size = 0
         next_offset = offset
@@ -170,7 +170,7 @@ class BranchReader:
             return None
         if _is_small(batches):
             try:
-                chunk = split_batches(batches, key.ranges, tail.source.slot_rule)
+                chunk = split_batches(batches, key.cuts, tail.source.slot_rule)
             except ValueError as error:
                 raise unreadable(key.log, error) from error
             return self._keep(tail, key, offset, chunk, key.log.replacements)
@@ -191,7 +191,7 @@ class BranchReader:
         job = SplitJob()
         self._jobs[key, offset] = job
         future = asyncio.get_running_loop().run_in_executor(
-            self.executor, split_batches, batches, key.ranges, tail.source.slot_rule
+            self.executor, split_batches, batches, key.cuts, tail.source.slot_rule
         )
         replacements = key.log.replacements
         future.add_done_callback(lambda done: self._end(job, tail, key, offset, replacements, done))
@@ -264,7 +264,7 @@ class BranchReader:
         if self._linger_s:
             tail.opens_s = asyncio.get_running_loop().time() + self._linger_s
             tail.looked_offset = log.log_end_offset
-        key = ChunkKey(log, tail.ranges)
+        key = ChunkKey(log, tail.cuts)
         waiting = [part for part in tail.branches if part.parked_fetches]
         position = min((_seen(part) for part in waiting), default=log.log_end_offset)
         while position < log.log_end_offset and not log.is_closed:

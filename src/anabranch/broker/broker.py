@@ -25,6 +25,7 @@ from anabranch.broker.log_configs import make_log_config
 from anabranch.broker.partition import Partition
 from anabranch.broker.producer_ids import ProducerIds
 from anabranch.broker.purgatory import Purgatory
+from anabranch.broker.range_tails import RangeTails
 from anabranch.broker.slot_indexing import SlotIndexing
 from anabranch.broker.topics import LogSettings, Topic, Topics, storage_errors
 from anabranch.config.layers import (
@@ -76,6 +77,7 @@ class Broker:
         self.cluster_id = self.engine.cluster_id
         self.branches = BranchReader()
         self.slot_indexing = SlotIndexing(self.branches)
+        self.range_tails = RangeTails()
         self.purgatory = Purgatory(self._branched_appended)
         self.wake_fetches = self.purgatory.wake
         self.flusher = Flusher(now_ms)
@@ -159,6 +161,7 @@ class Broker:
             values["flush.on.acks.all"] is True,
             SlotRule(values["branch.null.key"] == "ordered", str(header).encode() or None),
             values["branch.index.build"] == "append",
+            values.get("range.fetch.enable") is True,
         )
 
     # Topics ---------------------------------------------------------------------------------------
@@ -203,6 +206,7 @@ class Broker:
         self.groups.topic_deleted(topic.name)
         for partition in topic.partitions:
             self.branches.forget(partition.log)
+            self.range_tails.forget(partition.log)
         if topic.source is not None:
             return  # the logs are those of the source, which stays
         for partition in topic.partitions:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.wire.messages.cooperation import RangeFetch
 
 EPOCH_INITIAL = 0
 EPOCH_FINAL = -1
@@ -35,6 +36,8 @@ class FetchedPartition:
     last_fetched_epoch: int = -1
     high_watermark: int = -1
     log_start_offset: int = -1
+    # The key ranges that are wanted, where not all records are.
+    range_fetch: RangeFetch | None = None
 
 
 @dataclass(slots=True)

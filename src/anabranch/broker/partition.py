@@ -10,6 +10,7 @@ from __future__ import annotations
 from asyncio import TimerHandle
 from typing import TYPE_CHECKING
 
+from anabranch.branch.cuts import CutTable
 from anabranch.branch.slots import DEFAULT_RULE
 from anabranch.log.partition_log import PartitionLog
 
@@ -51,22 +52,25 @@ class Partition:
 
 
 class BranchTail:
-    """All branches that one branch topic has of a source's partition, where new records arrive."""
+    """All branches that one branch topic has of a source's partition, where new records arrive.
+
+    `cuts` is into how many equal key ranges the partition is cut, or a table of uneven ones.
+    """
 
     __slots__ = (
         "branches",
+        "cuts",
         "is_looking",
         "looked_offset",
         "opens_s",
         "parked_count",
-        "ranges",
         "source",
         "timer",
     )
 
-    def __init__(self, source: Partition, ranges: int) -> None:
+    def __init__(self, source: Partition, cuts: int | CutTable) -> None:
         self.source = source
-        self.ranges = ranges
+        self.cuts = cuts
         # By range, once all of them are made.
         self.branches: list[Partition] = []
         self.parked_count = 0

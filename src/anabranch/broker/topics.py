@@ -69,6 +69,7 @@ class LogSettings(NamedTuple):
     syncs_acks_all: bool
     slot_rule: SlotRule = DEFAULT_RULE
     indexes_at_append: bool = False
+    is_shareable: bool = False
 
 
 class Topics:
@@ -100,6 +101,9 @@ class Topics:
     def get(self, name: str) -> Topic | None:
         return self._by_name.get(name)
 
+    def must_get(self, name: str) -> Topic:
+        return self._by_name[name]
+
     def get_by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
 
@@ -115,7 +119,10 @@ class Topics:
 
     def _changed(self, topic: Topic) -> None:
         racks = (frozenset({self._rack}),) * len(topic.partitions) if self._rack else ()
-        topic.image = TopicImage(topic.name, topic.topic_id, len(topic.partitions), racks)
+        is_shareable = topic.source is None and self._log_settings_of(topic.configs).is_shareable
+        topic.image = TopicImage(
+            topic.name, topic.topic_id, len(topic.partitions), racks, is_shareable
+        )
         self._image, self._image_version = None, self._image_version + 1
         if self.on_change is not None:
             self.on_change(topic.name)
@@ -274,6 +281,8 @@ class Topics:
             self._engine.store.set_topic_configs(topic.topic_id, configs)
         topic.configs = dict(configs)
         self.apply_configs(topic)
+        # Whether it may be shared, or what is committed on its source, may have changed.
+        self._changed(topic)
 
     def apply_configs(self, topic: Topic) -> None:
         """Let the logs of a topic follow its settings and the broker's."""

@@ -30,9 +30,12 @@ from anabranch.broker.fetch_sessions import (
 )
 from anabranch.broker.partition import Partition
 from anabranch.broker.purgatory import ParkedFetch
+from anabranch.coordinator.cooperative.acks import SubCode
+from anabranch.handlers.range_fetch import RangeFetchError, range_answer, range_partition
 from anabranch.handlers.route import RequestContext, route
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.wire.messages.cooperation import RangeFetchAnswer
 from anabranch.wire.messages.fetch import (
     FETCH,
     FetchableTopicResponse,
@@ -55,6 +58,7 @@ class _Fetch:
     __slots__ = (
         "broker",
         "can_diverge",
+        "covered",
         "held",
         "is_incremental",
         "job",
@@ -89,6 +93,7 @@ class _Fetch:
         self.job: SplitJob | None = None
         self.held: CachedChunk | None = None
         self.searches: dict[SessionKey, Search] = {}
+        self.covered: dict[SessionKey, int] = {}
         # At a busy tail a first read leaves what it finds until the branches are served together.
         self.may_linger = request.max_wait_ms > 0
         self.lingering: dict[Partition, int] = {}
@@ -152,7 +157,7 @@ class _Fetch:
                     records = log.read(wanted.fetch_offset, room, min_one_batch=is_first, upto=end)
                     found_bytes = len(records)
         except KafkaError as error:
-            return _failed(wanted.index, error, self.read_committed), 0
+            return _failed(wanted, error, self.read_committed), 0
         return PartitionData(
             partition_index=wanted.index,
             high_watermark=log.high_watermark,
@@ -161,7 +166,14 @@ class _Fetch:
             diverging_epoch=diverging_epoch,
             aborted_transactions=[] if self.read_committed and not diverging_epoch else None,
             records=records,
+            range_fetch=self._range_answer(wanted),
         ), found_bytes
+
+    def _range_answer(self, wanted: FetchedPartition) -> RangeFetchAnswer | None:
+        if wanted.range_fetch is None:
+            return None
+        covered_offset = self.covered.get((wanted.topic, wanted.index), wanted.fetch_offset)
+        return range_answer(wanted.range_fetch, covered_offset)
 
     def _read_branch(
         self,
@@ -185,6 +197,7 @@ class _Fetch:
             search=self.searches.get(key),
             held=self.held,
         )
+        self.covered[key] = read.covered_offset
         if not read.parts:
             self.searches[key] = Search(read.covered_offset, read.scanned_bytes)
         if read.job is not None:
@@ -229,9 +242,14 @@ class _Fetch:
                     partitions[name, data.partition_index] = wanted
 
 
-def _failed(index: int, error: KafkaError, read_committed: bool) -> PartitionData:
+def _failed(wanted: FetchedPartition, error: KafkaError, read_committed: bool) -> PartitionData:
+    refused = None
+    if wanted.range_fetch is not None:
+        sub_code = error.sub_code if isinstance(error, RangeFetchError) else SubCode.NONE
+        refused = RangeFetchAnswer(sub_code=sub_code)
     return PartitionData(
-        partition_index=index,
+        partition_index=wanted.index,
+        range_fetch=refused,
         error_code=error.code,
         high_watermark=-1,
         records=b"",
@@ -253,13 +271,17 @@ def _divergence(log: PartitionLog, wanted: FetchedPartition) -> FetchEpochEndOff
 
 
 def find_partition(broker: Broker, wanted: FetchedPartition) -> Partition:
-    """The partition that a client named by topic name or id."""
-    if isinstance(wanted.topic, str):
-        return broker.topics.partition(wanted.topic, wanted.index)
-    topic = broker.topics.get_by_id(wanted.topic)
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
-    return broker.topics.partition(topic.name, wanted.index)
+    """The partition that a client named by topic name or id, or the part of it that it wants."""
+    name = wanted.topic
+    if isinstance(name, bytes):
+        topic = broker.topics.get_by_id(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+        name = topic.name
+    partition = broker.topics.partition(name, wanted.index)
+    if wanted.range_fetch is not None:
+        return range_partition(broker, broker.topics.must_get(name), partition, wanted.range_fetch)
+    return partition
 
 
 def handle(
@@ -391,6 +413,7 @@ def _begin(broker: Broker, context: RequestContext, request: FetchRequest) -> _F
             known.max_bytes = wanted.max_bytes
             known.current_leader_epoch = wanted.current_leader_epoch
             known.last_fetched_epoch = wanted.last_fetched_epoch
+            known.range_fetch = wanted.range_fetch
     for forgotten in request.forgotten_topics_data:
         topic = forgotten.topic_id if uses_ids else forgotten.topic
         for index in forgotten.partitions:
@@ -410,6 +433,7 @@ def _asked(request: FetchRequest, uses_ids: bool) -> dict[SessionKey, FetchedPar
                 max_bytes=partition.partition_max_bytes,
                 current_leader_epoch=partition.current_leader_epoch,
                 last_fetched_epoch=partition.last_fetched_epoch,
+                range_fetch=partition.range_fetch,
             )
     return asked
 

@@ -1,0 +1,115 @@
+"""Fetches that name key ranges: a tag of our own on a partition of Fetch.
+
+Without a group anybody may read any ranges. With one, the member must own them: what it reads is
+what it will acknowledge. It may still read what it has been told to give up, until it did.
+"""
+
+from collections.abc import Iterable
+
+from anabranch.broker.broker import Broker
+from anabranch.broker.partition import Partition
+from anabranch.broker.topics import Topic
+from anabranch.coordinator.cooperative.acks import SubCode
+from anabranch.coordinator.cooperative.holdings import holdings_of, owners_by_place
+from anabranch.coordinator.group.consumer_state import ConsumerGroup
+from anabranch.handlers.consumer_group_heartbeat import read_key_range
+from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.model.units import ALL_SLOTS, SlotRange, hashes_of
+from anabranch.wire.messages.cooperation import KeyRange, RangeFetch, RangeFetchAnswer
+
+
+class RangeFetchError(KafkaError):
+    """A refusal with one of KIP-X's own codes."""
+
+    def __init__(self, code: ErrorCode, sub_code: SubCode, message: str) -> None:
+        super().__init__(code, message)
+        self.sub_code = sub_code
+
+
+def range_partition(
+    broker: Broker, topic: Topic, partition: Partition, asked: RangeFetch
+) -> Partition:
+    """What a reader with these ranges reads."""
+    if topic.source is not None or not topic.image.is_shareable:
+        raise RangeFetchError(
+            ErrorCode.INVALID_REQUEST,
+            SubCode.TOPIC_RANGE_FETCH_NOT_ALLOWED,
+            f"{topic.name} may not be read by key range. Set range.fetch.enable=true on it.",
+        )
+    ranges = asked_ranges(asked)
+    siblings: list[tuple[SlotRange, ...]] = []
+    if asked.group_id:
+        siblings = _checked_siblings(broker, topic, partition, asked, ranges)
+    return broker.range_tails.partition(partition, ranges, siblings)
+
+
+def asked_ranges(asked: RangeFetch) -> tuple[SlotRange, ...]:
+    """The slots that are asked for, in order; none stands for all."""
+    joined: list[SlotRange] = []
+    for slots in sorted(map(read_key_range, asked.ranges)) or [ALL_SLOTS]:
+        if joined and slots.first < joined[-1].end:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The key ranges overlap.")
+        if joined and slots.first == joined[-1].end:
+            joined[-1] = SlotRange(joined[-1].first, slots.end)
+        else:
+            joined.append(slots)
+    return tuple(joined)
+
+
+def _checked_siblings(
+    broker: Broker,
+    topic: Topic,
+    partition: Partition,
+    asked: RangeFetch,
+    ranges: tuple[SlotRange, ...],
+) -> list[tuple[SlotRange, ...]]:
+    """The ranges of all members, that of the reader among them if it reads all it has."""
+    group = broker.groups.group(asked.group_id)
+    member = group.members.get(asked.member_id) if isinstance(group, ConsumerGroup) else None
+    if not isinstance(group, ConsumerGroup) or member is None:
+        raise RangeFetchError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            SubCode.CONSUMER_RANGE_FETCH_NOT_ACCEPTED,
+            f"{asked.member_id} is not a member of group {asked.group_id}. It has to join it.",
+        )
+    held = holdings_of(member, topic.topic_id, partition.index)
+    epochs = (member.member_epoch, member.previous_member_epoch)
+    if asked.member_epoch not in epochs or not _covers(held.slots, ranges):
+        raise RangeFetchError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            SubCode.CONSUMER_RANGE_FETCH_NOT_ACCEPTED,
+            f"{asked.member_id} is at epoch {member.member_epoch} and does not hold all of the "
+            "ranges that it asks for. Its next heartbeat tells what it has.",
+        )
+    by_owner: dict[str, list[SlotRange]] = {}
+    owners = owners_by_place(group).get((topic.topic_id, partition.index), [])
+    for slots, owner, _ in owners:
+        by_owner.setdefault(owner, []).append(slots)
+    return [_joined(slots) for slots in by_owner.values()]
+
+
+def _covers(held: Iterable[SlotRange], ranges: tuple[SlotRange, ...]) -> bool:
+    assembled = _joined(sorted(held))
+    return all(
+        any(one.first <= wanted.first and wanted.end <= one.end for one in assembled)
+        for wanted in ranges
+    )
+
+
+def _joined(slots: list[SlotRange]) -> tuple[SlotRange, ...]:
+    joined: list[SlotRange] = []
+    for one in slots:
+        if joined and one.first == joined[-1].end:
+            joined[-1] = SlotRange(joined[-1].first, one.end)
+        else:
+            joined.append(one)
+    return tuple(joined)
+
+
+def range_answer(asked: RangeFetch, covered_offset: int) -> RangeFetchAnswer:
+    """What was applied: who does not find it in the answer was not understood."""
+    applied = []
+    for slots in asked_ranges(asked):
+        first_hash, last_hash = hashes_of(slots)
+        applied.append(KeyRange(first_hash=first_hash, last_hash=last_hash))
+    return RangeFetchAnswer(covered_offset=covered_offset, ranges=applied)
