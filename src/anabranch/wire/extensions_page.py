@@ -1,0 +1,112 @@
+"""The page of our own tagged fields, made from the tables of messages.
+
+python -m anabranch.wire.extensions_page > docs/reference/wire-extensions.md
+"""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from anabranch.wire.messages.table import APIS
+from anabranch.wire.schema import VERSION_MAX, FieldSpec, Primitive, fields_of
+
+FIRST_TAG = 10_000
+
+_HEAD = """\
+# Wire extensions
+
+What Kafka's messages have no place for travels in tagged fields of our own (KIP-482), with tags from
+10000 on, in flexible versions only. Stock clients neither send nor see them.
+
+- A tag is answered only to a request that carries the tag of the question; some clients stumble over
+  tags that they do not know.
+- A broker that does not know a tag passes over it in silence. So a client that sent one and finds no
+  answer to it must not take the rest of the response for what it asked: a plain Kafka broker would
+  send it all records of a partition instead of those of its key ranges.
+- Structs are encoded as everywhere in flexible versions: fields in the order below, then an empty
+  section of tags. Strings, bytes and arrays are compact; integers are big-endian.
+- A **key range** is written as its first and last hash, both included, out of [0, 2^63 - 1]
+  (see [slots](../branch-topics.md#slots-which-branch-has-a-key)); it begins and ends at slots: the
+  first hash is a multiple of 2^47, and the last one is one less than such a multiple.
+- An **OffsetSet** is a set of offsets. Codec 0: unsigned varints; of the first range its first offset
+  and its last minus its first, of each further range its first offset minus the last one before it
+  minus 2, and its last minus its first. Codec 1: an unsigned varint, the offset of bit 0, then a
+  bitmap, the lowest bit of each byte first. No bytes are the empty set.
+- Offsets in sets and ranges include both ends; every single offset (watermark, stable offset, covered
+  offset) is the next one, as a committed offset is.
+
+"""
+
+
+def render() -> str:
+    """The page."""
+    parts = [_HEAD]
+    described: set[type[Any]] = set()
+    for api in sorted(APIS.values(), key=lambda api: api.name):
+        found = [
+            *_tags_in(api.request, "request", api.request.__name__),
+            *_tags_in(api.response, "response", api.response.__name__),
+        ]
+        if not found:
+            continue
+        parts.append(f"## {api.name} ({api.key})\n\n")
+        for side, owner, field in found:
+            where = "" if owner.endswith(("Request", "Response")) else f" of each `{owner}`"
+            parts.append(
+                f"### {side}{where}: tag {field.placement.tag}, `{field.name}`\n\n"
+                f"Versions {_versions(field)}. {_type(field)}.\n\n"
+            )
+            if isinstance(field.element, type):
+                parts += _structs(field.element, described)
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def _tags_in(cls: type[Any], side: str, owner: str) -> Iterator[tuple[str, str, FieldSpec]]:
+    for field in fields_of(cls):
+        if (field.placement.tag or 0) >= FIRST_TAG:
+            yield side, owner, field
+        elif isinstance(field.element, type):
+            yield from _tags_in(field.element, side, field.element.__name__)
+
+
+def _structs(cls: type[Any], described: set[type[Any]]) -> Iterator[str]:
+    """A struct and those inside of it, each the first time only."""
+    if cls in described:
+        yield f"`{cls.__name__}` as above.\n\n"
+        return
+    described.add(cls)
+    text = inspect.cleandoc(cls.__doc__ or "")
+    if text.startswith(f"{cls.__name__}("):
+        text = ""  # a dataclass without a docstring of its own
+    yield f"`{cls.__name__}`" + (f": {' '.join(text.split())}" if text else "") + "\n\n"
+    yield "| field | type | default |\n|---|---|---|\n"
+    for field in fields_of(cls):
+        yield f"| `{field.name}` | {_type(field)} | {_default(field)} |\n"
+    yield "\n"
+    for field in fields_of(cls):
+        if isinstance(field.element, type) and field.element not in described:
+            yield from _structs(field.element, described)
+
+
+def _type(field: FieldSpec) -> str:
+    name = field.element.name if isinstance(field.element, Primitive) else field.element.__name__
+    text = f"array of {name}" if field.is_array else name
+    return f"nullable {text}" if field.is_nullable and field.placement.tag is None else text
+
+
+def _default(field: FieldSpec) -> str:
+    if field.default is None:
+        return "null"
+    if field.is_array or isinstance(field.element, type):
+        return "-"
+    return f'`"{field.default}"`' if isinstance(field.default, str) else f"{field.default}"
+
+
+def _versions(field: FieldSpec) -> str:
+    versions = field.placement.versions
+    last = "" if versions.last == VERSION_MAX else f" to {versions.last}"
+    return f"{versions.first}{last}" if last else f"{versions.first} and later"
+
+
+if __name__ == "__main__":
+    print(render(), end="")
