@@ -125,7 +125,7 @@ def _cooperation(outcome: ConsumerHeartbeatAnswer) -> CooperationAnswer:
             )
             for (topic_id, partition), of_partition in groupby(units, key=itemgetter(0, 1))
         ]
-    return CooperationAnswer(assigned=assigned)
+    return CooperationAnswer(lease_ms=outcome.lease_ms, assigned=assigned)
 
 
 def _response(outcome: ConsumerHeartbeatAnswer | KafkaError) -> ConsumerGroupHeartbeatResponse:

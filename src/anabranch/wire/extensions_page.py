@@ -8,32 +8,32 @@ from collections.abc import Iterator
 from typing import Any
 
 from anabranch.wire.messages.table import APIS
-from anabranch.wire.schema import VERSION_MAX, FieldSpec, Primitive, fields_of
+from anabranch.wire.schema import VERSION_MAX, ZERO_UUID, FieldSpec, Primitive, fields_of
 
 FIRST_TAG = 10_000
 
 _HEAD = """\
 # Wire extensions
 
-What Kafka's messages have no place for travels in tagged fields of our own (KIP-482), with tags from
-10000 on, in flexible versions only. Stock clients neither send nor see them.
+What Kafka's messages have no place for travels in tagged fields of our own (KIP-482), with tags
+from 10000 on, in flexible versions only. Stock clients neither send nor see them.
 
-- A tag is answered only to a request that carries the tag of the question; some clients stumble over
-  tags that they do not know.
-- A broker that does not know a tag passes over it in silence. So a client that sent one and finds no
-  answer to it must not take the rest of the response for what it asked: a plain Kafka broker would
-  send it all records of a partition instead of those of its key ranges.
+- A tag is answered only to a request that carries the tag of the question; some clients stumble
+  over tags that they do not know.
+- A broker that does not know a tag passes over it in silence. So a client that sent one and finds
+  no answer to it must not take the rest of the response for what it asked: a plain Kafka broker
+  would send it all records of a partition instead of those of its key ranges.
 - Structs are encoded as everywhere in flexible versions: fields in the order below, then an empty
   section of tags. Strings, bytes and arrays are compact; integers are big-endian.
 - A **key range** is written as its first and last hash, both included, out of [0, 2^63 - 1]
   (see [slots](../branch-topics.md#slots-which-branch-has-a-key)); it begins and ends at slots: the
   first hash is a multiple of 2^47, and the last one is one less than such a multiple.
-- An **OffsetSet** is a set of offsets. Codec 0: unsigned varints; of the first range its first offset
-  and its last minus its first, of each further range its first offset minus the last one before it
-  minus 2, and its last minus its first. Codec 1: an unsigned varint, the offset of bit 0, then a
-  bitmap, the lowest bit of each byte first. No bytes are the empty set.
-- Offsets in sets and ranges include both ends; every single offset (watermark, stable offset, covered
-  offset) is the next one, as a committed offset is.
+- An **OffsetSet** is a set of offsets. Codec 0: unsigned varints; of the first range its first
+  offset and its last minus its first, of each further range its first offset minus the last one
+  before it minus 2, and its last minus its first. Codec 1: an unsigned varint, the offset of bit 0,
+  then a bitmap, the lowest bit of each byte first. No bytes are the empty set.
+- Offsets in sets and ranges include both ends; every single offset (watermark, stable offset,
+  covered offset) is the next one, as a committed offset is.
 
 """
 
@@ -97,7 +97,7 @@ def _type(field: FieldSpec) -> str:
 def _default(field: FieldSpec) -> str:
     if field.default is None:
         return "null"
-    if field.is_array or isinstance(field.element, type):
+    if field.is_array or isinstance(field.element, type) or field.default == ZERO_UUID:
         return "-"
     return f'`"{field.default}"`' if isinstance(field.default, str) else f"{field.default}"
 

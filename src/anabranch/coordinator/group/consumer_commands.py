@@ -53,6 +53,8 @@ class ConsumerHeartbeatAnswer:
     # Of a member that shares: since which epoch it has each of them.
     epochs: tuple[int, ...] | None = None
     shares: bool = False
+    # How long after this heartbeat it counts as alive.
+    lease_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -318,11 +318,14 @@ class ConsumerDraft:
 
     def restart_session(self, member: ConsumerMember) -> None:
         """The member was heard from: its time starts anew."""
+        timer = session_timer(self.group_id, member.member_id)
+        self.set_timer(timer, self.session_ms(member))
+
+    def session_ms(self, member: ConsumerMember) -> int:
+        """How long a member may be silent."""
         if member.classic is not None:
-            delay_ms = member.classic.session_timeout_ms
-        else:
-            delay_ms = session_timeout_ms(self.settings, self.settings.heartbeat_interval_ms)
-        self.set_timer(session_timer(self.group_id, member.member_id), delay_ms)
+            return member.classic.session_timeout_ms
+        return session_timeout_ms(self.settings, self.settings.heartbeat_interval_ms)
 
     def result(self, response: Any = None) -> Result:
         return Result(

@@ -418,4 +418,5 @@ def _answer(
         if is_news and current.shares
         else None,
         shares=current.shares,
+        lease_ms=draft.session_ms(current) if current.shares else 0,
     )

@@ -20,12 +20,8 @@ Rules
 import dataclasses
 from collections.abc import Mapping
 
-from anabranch.coordinator.cooperative.book import (
-    GroupProgress,
-    ProgressDraft,
-    take_plain_commit,
-)
-from anabranch.coordinator.cooperative.holdings import is_shared
+from anabranch.coordinator.cooperative.book import GroupProgress, ProgressDraft
+from anabranch.coordinator.cooperative.plain_commit import check_owner, take_plain_commit
 from anabranch.coordinator.group.classic_state import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroup,
@@ -52,7 +48,6 @@ from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.group.subscription import group_topics
 from anabranch.coordinator.runtime.result import Result, TimerChange
 from anabranch.model.errors import ErrorCode
-from anabranch.model.units import Unit
 
 Group = ClassicGroup | ConsumerGroup
 # The committed offsets of one group, by (topic, partition).
@@ -101,13 +96,13 @@ def commit_offsets(
         if asked.metadata is not None and len(asked.metadata) > settings.offset_metadata_max_bytes:
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
-        error = _check_owner(group, command, asked, progress)
+        place = (asked.topic_id, asked.partition)
+        if isinstance(group, ConsumerGroup):
+            error = check_owner(group, command.member_id, place, progress)
         errors.append(error)
         if error is not ErrorCode.NONE:
             continue
-        if progress:
-            place = (asked.topic_id, asked.partition)
-            take_plain_commit(draft, place, asked.offset, is_reset=command.generation_id < 0)
+        take_plain_commit(draft, place, asked.offset, is_reset=command.generation_id < 0)
         records.append(
             OffsetCommitted(
                 group_id=command.group_id,
@@ -159,26 +154,6 @@ def _check_commit(group: ClassicGroup | None, command: CommitOffsets) -> ErrorCo
         return error
     if group.state is ClassicState.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
-
-
-def _check_owner(
-    group: Group | None, command: CommitOffsets, asked: OffsetToCommit, progress: GroupProgress
-) -> ErrorCode:
-    """Whether a member may speak for a whole partition, where others may work on parts of it."""
-    if not isinstance(group, ConsumerGroup) or not group.members:
-        return ErrorCode.NONE
-    if not progress and not group.held_ranges:
-        return ErrorCode.NONE
-    member = group.members[command.member_id]
-    topic_id, partition = asked.topic_id, asked.partition
-    whole = Unit(topic_id, partition)
-    if whole in member.assigned or whole in member.pending_revocation:
-        return ErrorCode.NONE
-    if is_shared(member.held, topic_id, partition):
-        return ErrorCode.INVALID_REQUEST
-    if (topic_id, partition) in progress or is_shared(group.owners, topic_id, partition):
-        return ErrorCode.STALE_MEMBER_EPOCH
     return ErrorCode.NONE
 
 
