@@ -17,8 +17,7 @@ time is up.
 import asyncio
 from collections.abc import Iterable
 
-from anabranch.broker.branch_cache import CachedChunk
-from anabranch.broker.branch_reader import Search, SplitJob, join_parts
+from anabranch.broker.branch_reader import SplitJob
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.broker.fetch_sessions import (
@@ -31,6 +30,7 @@ from anabranch.broker.fetch_sessions import (
 from anabranch.broker.partition import Partition
 from anabranch.broker.purgatory import ParkedFetch
 from anabranch.coordinator.cooperative.acks import SubCode
+from anabranch.handlers.branch_fetch import BranchReads
 from anabranch.handlers.range_fetch import RangeFetchError, range_answer, range_partition
 from anabranch.handlers.route import RequestContext, route
 from anabranch.log.partition_log import PartitionLog
@@ -56,18 +56,13 @@ class _Fetch:
     """One fetch: read now, or later again if it has to wait."""
 
     __slots__ = (
+        "branches",
         "broker",
         "can_diverge",
-        "covered",
-        "held",
         "is_incremental",
-        "job",
-        "lingering",
         "max_bytes",
-        "may_linger",
+        "may_wait",
         "read_committed",
-        "refusal",
-        "searches",
         "session",
         "wanted",
     )
@@ -89,15 +84,14 @@ class _Fetch:
         self.is_incremental = is_incremental
         self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self.read_committed = request.isolation_level == _READ_COMMITTED
-        # Of branches: what must be sorted before more can be read, and what was waited for.
-        self.job: SplitJob | None = None
-        self.held: CachedChunk | None = None
-        self.searches: dict[SessionKey, Search] = {}
-        self.covered: dict[SessionKey, int] = {}
-        # At a busy tail a first read leaves what it finds until the branches are served together.
-        self.may_linger = request.max_wait_ms > 0
-        self.lingering: dict[Partition, int] = {}
-        self.refusal: KafkaError | None = None
+        self.may_wait = request.max_wait_ms > 0
+        # Only where branches, or key ranges, are read.
+        self.branches: BranchReads | None = None
+
+    @property
+    def job(self) -> SplitJob | None:
+        """What must be sorted before more can be read."""
+        return self.branches.job if self.branches is not None else None
 
     def read(self, *, is_last: bool = True) -> tuple[FetchResponse, int, bool]:
         """Read all partitions: the response, its bytes of records, and whether it cannot wait.
@@ -105,7 +99,8 @@ class _Fetch:
         What went wrong with a partition is told at once. `is_last` is whether the answer leaves
         however little is in it.
         """
-        self.job = None
+        if self.branches is not None:
+            self.branches.job = None
         topics: dict[str | bytes, list[PartitionData]] = {}
         size_bytes, is_urgent = 0, False
         for wanted in self.wanted:
@@ -149,10 +144,11 @@ class _Fetch:
                 room = max(0, min(wanted.max_bytes, self.max_bytes - size_so_far_bytes))
                 is_first = size_so_far_bytes == 0
                 if partition.branch is not None:
-                    if wanted.fetch_offset != end:  # where most fetches wait
-                        records, found_bytes = self._read_branch(
-                            partition, wanted, room, end, is_first, is_last
-                        )
+                    if self.branches is None:
+                        self.branches = BranchReads(self.broker.branches, may_linger=self.may_wait)
+                    records, found_bytes = self.branches.read(
+                        partition, wanted, room, end, is_first=is_first, is_last=is_last
+                    )
                 else:
                     records = log.read(wanted.fetch_offset, room, min_one_batch=is_first, upto=end)
                     found_bytes = len(records)
@@ -170,44 +166,9 @@ class _Fetch:
         ), found_bytes
 
     def _range_answer(self, wanted: FetchedPartition) -> RangeFetchAnswer | None:
-        if wanted.range_fetch is None:
+        if wanted.range_fetch is None or self.branches is None:
             return None
-        covered_offset = self.covered.get((wanted.topic, wanted.index), wanted.fetch_offset)
-        return range_answer(wanted.range_fetch, covered_offset)
-
-    def _read_branch(
-        self,
-        partition: Partition,
-        wanted: FetchedPartition,
-        room: int,
-        end: int,
-        is_first: bool,
-        is_last: bool,
-    ) -> tuple[bytes | memoryview, int]:
-        if self.may_linger and self.broker.branches.is_lingering(partition, wanted.fetch_offset):
-            self.lingering[partition] = wanted.fetch_offset
-            return _NO_RECORDS, 0
-        key = (wanted.topic, wanted.index)
-        read = self.broker.branches.read(
-            partition,
-            wanted.fetch_offset,
-            room,
-            end,
-            min_one_batch=is_first,
-            search=self.searches.get(key),
-            held=self.held,
-        )
-        self.covered[key] = read.covered_offset
-        if not read.parts:
-            self.searches[key] = Search(read.covered_offset, read.scanned_bytes)
-        if read.job is not None:
-            if self.refusal is not None:
-                raise self.refusal  # it was tried, and would be again for ever
-            self.job = read.job
-        is_over = read.is_exhausted or (is_last and read.job is None)
-        with_filler = bool(read.parts) or is_over
-        records = join_parts(read, partition.log.leader_epoch, with_filler=with_filler)
-        return records, read.size_bytes
+        return range_answer(wanted.range_fetch, self.branches.covered_offset(wanted))
 
     def _has_news(self, wanted: FetchedPartition, data: PartitionData) -> bool:
         """Whether an incremental answer has to name the partition."""
@@ -328,7 +289,7 @@ def _invalid_request(context: RequestContext, request: FetchRequest) -> FetchRes
 class _Waiting:
     """A fetch that is answered later: when there is enough, or when its time is up."""
 
-    __slots__ = ("_broker", "_deferred", "_ends_s", "_fetch", "_has_branches", "_min_bytes")
+    __slots__ = ("_broker", "_deferred", "_ends_s", "_fetch", "_min_bytes")
 
     def __init__(self, broker: Broker, fetch: _Fetch, min_bytes: int, max_wait_ms: int) -> None:
         self._broker = broker
@@ -336,7 +297,6 @@ class _Waiting:
         self._min_bytes = min_bytes
         self._ends_s = asyncio.get_running_loop().time() + max_wait_ms / 1000
         self._deferred: Deferred[FetchResponse] = Deferred()
-        self._has_branches = False
 
     def begin(self, size_bytes: int) -> Deferred[FetchResponse]:
         self._wait(size_bytes)
@@ -348,9 +308,9 @@ class _Waiting:
             job.waiters.append(lambda: self._sorted(job))
             return
         partitions = [find_partition(self._broker, wanted) for wanted in self._fetch.wanted]
-        self._has_branches = any(partition.branch is not None for partition in partitions)
         missing_bytes = self._min_bytes - size_bytes
-        lingering, self._fetch.lingering = self._fetch.lingering, {}
+        branches = self._fetch.branches
+        lingering = branches.lingering if branches is not None else {}
         parked = ParkedFetch(partitions, missing_bytes, self._woken, self._deferred.fail, lingering)
         self._deferred.on_cancel = parked.leave
         parked.park(max(0, round((self._ends_s - asyncio.get_running_loop().time()) * 1000)))
@@ -360,23 +320,24 @@ class _Waiting:
     def _sorted(self, job: SplitJob) -> None:
         if self._deferred.is_done:
             return
-        self._fetch.refusal = job.error
-        if job.cached is not None:
-            self._fetch.held = job.cached
         try:
+            if self._fetch.branches is not None:
+                self._fetch.branches.take(job)
             self._read(is_last=self._is_late())
         except Exception as error:
             self._deferred.fail(error)
 
     def _woken(self, is_satisfied: bool) -> None:
         # What woke a branch's fetch may have been seen by its last read already.
-        self._read(is_last=not (is_satisfied and self._has_branches) or self._is_late())
+        has_branches = self._fetch.branches is not None
+        self._read(is_last=not (is_satisfied and has_branches) or self._is_late())
 
     def _is_late(self) -> bool:
         return asyncio.get_running_loop().time() >= self._ends_s
 
     def _read(self, *, is_last: bool) -> None:
-        self._fetch.may_linger = False
+        if self._fetch.branches is not None:
+            self._fetch.branches.stop_lingering()
         response, size_bytes, is_urgent = self._fetch.read(is_last=is_last)
         is_enough = size_bytes >= self._min_bytes or is_urgent
         if is_enough or (is_last and self._fetch.job is None):

@@ -1,0 +1,94 @@
+"""What one fetch of branches, or of key ranges, remembers from one read to the next.
+
+A fetch is read again when what it waited for has come: it goes on from where its last read had got
+to, and uses the chunk that was sorted for it even if the cache could not keep it.
+"""
+
+from anabranch.broker.branch_cache import CachedChunk
+from anabranch.broker.branch_reader import BranchReader, Search, SplitJob, join_parts
+from anabranch.broker.fetch_sessions import FetchedPartition, SessionKey
+from anabranch.broker.partition import Partition
+from anabranch.model.errors import KafkaError
+
+_NO_RECORDS = memoryview(b"")
+
+
+class BranchReads:
+    """The reads of all branches of one fetch."""
+
+    __slots__ = (
+        "_covered_offsets",
+        "_held",
+        "_reader",
+        "_refusal",
+        "_searches",
+        "job",
+        "lingering",
+        "may_linger",
+    )
+
+    def __init__(self, reader: BranchReader, *, may_linger: bool) -> None:
+        self._reader = reader
+        self._held: CachedChunk | None = None
+        self._refusal: KafkaError | None = None
+        self._searches: dict[SessionKey, Search] = {}
+        self._covered_offsets: dict[SessionKey, int] = {}
+        # What must be sorted before more can be read.
+        self.job: SplitJob | None = None
+        # At a busy tail a first read leaves what it finds until the branches are served together.
+        self.may_linger = may_linger
+        self.lingering: dict[Partition, int] = {}
+
+    def take(self, job: SplitJob) -> None:
+        """What was waited for is there, or will never be."""
+        self._refusal = job.error
+        if job.cached is not None:
+            self._held = job.cached
+
+    def stop_lingering(self) -> None:
+        """From now on what is there is read."""
+        self.may_linger = False
+        self.lingering = {}
+
+    def covered_offset(self, wanted: FetchedPartition) -> int:
+        """How far a partition was looked through for what was asked of it."""
+        return self._covered_offsets.get((wanted.topic, wanted.index), wanted.fetch_offset)
+
+    def read(
+        self,
+        partition: Partition,
+        wanted: FetchedPartition,
+        room: int,
+        end: int,
+        *,
+        is_first: bool,
+        is_last: bool,
+    ) -> tuple[bytes | memoryview, int]:
+        """Records, and how many bytes of them count; a filler does not."""
+        offset = wanted.fetch_offset
+        if offset == end:
+            return _NO_RECORDS, 0  # where most fetches wait
+        if self.may_linger and self._reader.is_lingering(partition, offset):
+            self.lingering[partition] = offset
+            return _NO_RECORDS, 0
+        key = (wanted.topic, wanted.index)
+        read = self._reader.read(
+            partition,
+            offset,
+            room,
+            end,
+            min_one_batch=is_first,
+            search=self._searches.get(key),
+            held=self._held,
+        )
+        self._covered_offsets[key] = read.covered_offset
+        if not read.parts:
+            self._searches[key] = Search(read.covered_offset, read.scanned_bytes)
+        if read.job is not None:
+            if self._refusal is not None:
+                raise self._refusal  # it was tried, and would be again for ever
+            self.job = read.job
+        is_over = read.is_exhausted or (is_last and read.job is None)
+        with_filler = bool(read.parts) or is_over
+        records = join_parts(read, partition.log.leader_epoch, with_filler=with_filler)
+        return records, read.size_bytes
