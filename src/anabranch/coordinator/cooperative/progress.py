@@ -143,7 +143,8 @@ def without_expired(progress: PartitionProgress, log_start_offset: int) -> Parti
 
 def without_lost(progress: PartitionProgress, end_offset: int) -> PartitionProgress:
     """After the log was cut at `end_offset`: what is there later has not been done by anybody."""
-    if progress.last_done_offset <= end_offset:
+    is_whole = progress.last_done_offset <= end_offset
+    if is_whole and all(offset < end_offset for offset in progress.attempts):
         return progress
     intervals = [
         Interval(one.slots, min(one.watermark, end_offset), one.done.below(end_offset))

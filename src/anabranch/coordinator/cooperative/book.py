@@ -1,0 +1,158 @@
+"""The progress of all groups of a shard, and a decision about it in the making.
+
+Rules
+- Progress hangs on a committed offset of the group: the stable offset is projected there when
+  progress begins and whenever it moves, and when that offset is forgotten, so is the progress. So
+  whoever deletes a group, its offsets or a topic finds nothing of it later.
+- `ProgressBook.replay` is the only way the book changes.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from anabranch.coordinator.cooperative.progress import (
+    PartitionProgress,
+    with_attempt,
+    with_done,
+)
+from anabranch.coordinator.cooperative.records import (
+    SNAPSHOT_EVERY,
+    Place,
+    ProgressDelta,
+    ProgressForgotten,
+    ProgressRecord,
+    ProgressSettled,
+    ProgressWritten,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """Progress as the journal has it, and the sequence of its last record.
+
+    `needs_snapshot` says that it is not what the journal has: a delta would be added to what the
+    journal says, and bring back what was lost.
+    """
+
+    progress: PartitionProgress
+    sequence: int = 0
+    needs_snapshot: bool = False
+
+
+GroupProgress = Mapping[Place, Tracked]
+
+_NO_PROGRESS: dict[Place, Tracked] = {}
+
+
+class ProgressBook:
+    """What the groups of one shard have done, where they acknowledge records one by one."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Place, Tracked]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def __iter__(self) -> Iterator[str]:
+        """The groups that have progress."""
+        return iter(self._groups)
+
+    def of_group(self, group_id: str) -> GroupProgress:
+        return self._groups.get(group_id, _NO_PROGRESS)
+
+    def replay(self, record: ProgressRecord) -> None:
+        place = (record.topic_id, record.partition)
+        known = self._groups.get(record.group_id, _NO_PROGRESS).get(place)
+        match record:
+            case ProgressWritten():
+                value = record.value
+                if isinstance(value, PartitionProgress):
+                    self._put(record.group_id, place, Tracked(value, record.sequence))
+                elif known is not None and record.sequence == known.sequence + 1:
+                    progress = apply_delta(known.progress, value)
+                    self._put(record.group_id, place, Tracked(progress, record.sequence))
+            case ProgressForgotten():
+                self._drop(record.group_id, place)
+            case ProgressSettled():
+                if record.progress is None:
+                    self._drop(record.group_id, place)
+                elif known is not None:
+                    settled = dataclasses.replace(
+                        known, progress=record.progress, needs_snapshot=True
+                    )
+                    self._put(record.group_id, place, settled)
+            case _:
+                assert_never(record)
+
+    def _put(self, group_id: str, place: Place, tracked: Tracked) -> None:
+        self._groups.setdefault(group_id, {})[place] = tracked
+
+    def _drop(self, group_id: str, place: Place) -> None:
+        places = self._groups.get(group_id)
+        if places is not None and places.pop(place, None) is not None and not places:
+            del self._groups[group_id]
+
+
+def apply_delta(progress: PartitionProgress, delta: ProgressDelta) -> PartitionProgress:
+    """The progress after what a delta says."""
+    for acked in delta.acked:
+        progress = with_done(progress, acked.slots, acked.watermark, acked.done)
+    for failed in delta.failed:
+        progress = with_attempt(progress, failed.offset, failed.attempt)
+    return dataclasses.replace(progress, leader_epoch=delta.leader_epoch)
+
+
+class ProgressDraft:
+    """The progress of one group with the changes of one decision; the book stays as it is."""
+
+    def __init__(self, group_id: str, known: GroupProgress) -> None:
+        self._group_id = group_id
+        self._known = known
+        self._changed: dict[Place, Tracked] = {}
+        self.records: list[Any] = []
+
+    def get(self, place: Place) -> Tracked | None:
+        return self._changed.get(place) or self._known.get(place)
+
+    def begin(self, place: Place, progress: PartitionProgress) -> None:
+        """All that is known of a partition, whatever was known before."""
+        known = self.get(place)
+        sequence = 0 if known is None else known.sequence + 1
+        self._write(place, Tracked(progress, sequence), progress)
+
+    def add(self, place: Place, delta: ProgressDelta, progress: PartitionProgress) -> None:
+        """More of what is known, which makes it `progress`."""
+        known = self.get(place)
+        assert known is not None, "a delta adds to something"
+        sequence = known.sequence + 1
+        is_snapshot = known.needs_snapshot or not sequence % SNAPSHOT_EVERY
+        self._write(place, Tracked(progress, sequence), progress if is_snapshot else delta)
+
+    def forget(self, place: Place) -> None:
+        """Nothing is known any more; to be said once, and last, in a decision."""
+        known = self.get(place)
+        if known is not None:
+            self.records.append(
+                ProgressForgotten(
+                    group_id=self._group_id,
+                    topic_id=place[0],
+                    partition=place[1],
+                    sequence=known.sequence,
+                )
+            )
+
+    def _write(
+        self, place: Place, tracked: Tracked, value: PartitionProgress | ProgressDelta
+    ) -> None:
+        self._changed[place] = tracked
+        self.records.append(
+            ProgressWritten(
+                group_id=self._group_id,
+                topic_id=place[0],
+                partition=place[1],
+                sequence=tracked.sequence,
+                value=value,
+            )
+        )

@@ -1,0 +1,280 @@
+"""Individual commits: what members acknowledge record by record, and what follows for the group.
+
+Rules
+- Whatever can be taken is taken, and everything is answered for itself (see `acks`).
+- Nobody in particular may acknowledge while the group has no members, as with plain commits; it
+  counts as the owner of everything.
+- What a group keeps of a partition is limited, in ranges and in offsets between the stable offset
+  and the last one that is done. Beyond a limit ranges that come on top are refused, while
+  watermarks, and whatever closes gaps, are taken: that is what gets it below the limit again.
+- The stable offset is the group's committed offset. It is written after what it follows from: what
+  a crash leaves is at worst a committed offset that is behind.
+"""
+
+import dataclasses
+
+from anabranch.coordinator.cooperative.acks import (
+    Ack,
+    AckOutcome,
+    Holdings,
+    LogFacts,
+    SubCode,
+    take_acks,
+)
+from anabranch.coordinator.cooperative.book import GroupProgress, ProgressDraft
+from anabranch.coordinator.cooperative.commands import (
+    NO_OFFSET,
+    AcksAnswer,
+    Failure,
+    FailureOutcome,
+    PartitionAcks,
+    PartitionAnswer,
+    TakeAcks,
+)
+from anabranch.coordinator.cooperative.holdings import EVERYTHING, holdings_of
+from anabranch.coordinator.cooperative.progress import (
+    PartitionProgress,
+    new_progress,
+    with_attempt,
+    without_expired,
+)
+from anabranch.coordinator.cooperative.records import AckedRange, FailedAttempt, ProgressDelta
+from anabranch.coordinator.cooperative.retries import next_attempt
+from anabranch.coordinator.cooperative.settings import CooperativeSettings
+from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicState
+from anabranch.coordinator.group.commands import CommittedOffset
+from anabranch.coordinator.group.consumer_state import ConsumerGroup
+from anabranch.coordinator.group.offsets import Group, Offsets, committed_offset
+from anabranch.coordinator.group.records import OffsetCommitted
+from anabranch.coordinator.runtime.result import Result
+from anabranch.model.errors import ErrorCode
+from anabranch.model.offset_ranges import EMPTY, OffsetRanges
+from anabranch.model.units import ALL_SLOTS, SlotRange
+
+# A committed offset that does not move is written again after so long, for it must not expire
+# while somebody works on what follows it.
+_REFRESH_MS = 3_600_000
+
+
+def take_individual_commits(
+    group: Group | None,
+    offsets: Offsets,
+    known: GroupProgress,
+    command: TakeAcks,
+    settings: CooperativeSettings,
+    now_ms: int,
+) -> Result:
+    error = _check_sender(group, command)
+    if error is not ErrorCode.NONE:
+        return Result(response=AcksAnswer(error=error))
+    draft = ProgressDraft(command.group_id, known)
+    projected: dict[tuple[str, int], CommittedOffset] = {}
+    answers = []
+    for asked in command.partitions:
+        place, name = (asked.topic_id, asked.partition), (asked.topic, asked.partition)
+        committed = projected.get(name) or committed_offset(
+            offsets, asked.topic, asked.topic_id, asked.partition
+        )
+        before = draft.get(place)
+        taking = _Taking(asked, _holdings(group, command, asked), settings, now_ms)
+        answers.append(_take_partition(taking, draft, command.member_epoch, committed))
+        after = draft.get(place)
+        if after is None:
+            continue
+        is_due = is_behind(after.progress, committed)
+        if is_due or (after is not before and _is_old(committed, now_ms)):
+            projected[name] = projection(after.progress, asked.topic_id, now_ms)
+    committed_records = (
+        OffsetCommitted(group_id=command.group_id, topic=topic, partition=partition, value=value)
+        for (topic, partition), value in projected.items()
+    )
+    return Result(
+        records=(*draft.records, *committed_records),
+        response=AcksAnswer(partitions=tuple(answers)),
+    )
+
+
+# Who acknowledges -------------------------------------------------------------------------------
+
+
+def _check_sender(group: Group | None, command: TakeAcks) -> ErrorCode:
+    is_anonymous = command.member_epoch < 0
+    if group is None:
+        return ErrorCode.NONE if is_anonymous else ErrorCode.GROUP_ID_NOT_FOUND
+    if isinstance(group, ClassicGroup):
+        if is_anonymous and group.state is ClassicState.EMPTY:
+            return ErrorCode.NONE
+        if command.member_id not in group.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        # What classic members own is between them and their leader: nothing here could be fenced.
+        return ErrorCode.INVALID_REQUEST
+    if is_anonymous and not group.members:
+        return ErrorCode.NONE
+    member = group.members.get(command.member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if is_anonymous or command.member_epoch > member.member_epoch:
+        return ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE
+
+
+def _holdings(group: Group | None, command: TakeAcks, asked: PartitionAcks) -> Holdings:
+    if not isinstance(group, ConsumerGroup) or not group.members:
+        return EVERYTHING
+    member = group.members[command.member_id]
+    return holdings_of(member, asked.topic_id, asked.partition)
+
+
+# What is taken ----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Taking:
+    """What one partition's acknowledgements are judged by."""
+
+    asked: PartitionAcks
+    holdings: Holdings
+    settings: CooperativeSettings
+    now_ms: int
+
+    @property
+    def facts(self) -> LogFacts:
+        return self.asked.facts
+
+
+def _take_partition(
+    taking: _Taking, draft: ProgressDraft, member_epoch: int, committed: CommittedOffset | None
+) -> PartitionAnswer:
+    asked = taking.asked
+    place = (asked.topic_id, asked.partition)
+    known = draft.get(place)
+    if known is not None:
+        before = known.progress
+    else:
+        offset = committed.offset if committed is not None else 0
+        before = new_progress(max(offset, asked.facts.log_start_offset))
+    progress, acked = _without_expired(before, asked.facts.log_start_offset)
+    outcomes: list[AckOutcome] = []
+    for ack in asked.acks:
+        progress, parts = _take_ack(taking, progress, ack, outcomes)
+        acked += parts
+    failed: list[FailedAttempt] = []
+    failures = []
+    for failure in asked.failures:
+        outcome = _take_failure(taking, progress, failure, member_epoch)
+        failures.append(outcome)
+        attempt = outcome.attempt
+        if attempt is not None and attempt != progress.attempts.get(failure.offset):
+            progress = with_attempt(progress, failure.offset, attempt)
+            failed.append(FailedAttempt(failure.offset, attempt))
+    is_first = known is None and _is_any_taken(outcomes, failures)
+    if progress != before or is_first:
+        epoch = max(before.leader_epoch, asked.leader_epoch)
+        progress = dataclasses.replace(progress, leader_epoch=epoch)
+        if known is None:
+            draft.begin(place, progress)
+        else:
+            delta = ProgressDelta(leader_epoch=epoch, acked=tuple(acked), failed=tuple(failed))
+            draft.add(place, delta, progress)
+    stable_offset = progress.stable_offset
+    if draft.get(place) is None and committed is None:
+        stable_offset = NO_OFFSET  # nobody has said anything yet
+    return PartitionAnswer(
+        stable_offset=stable_offset, outcomes=tuple(outcomes), failures=tuple(failures)
+    )
+
+
+def _is_any_taken(outcomes: list[AckOutcome], failures: list[FailureOutcome]) -> bool:
+    """Whether anything was said that counts, be it that nothing is done yet."""
+    return any(one.error_code is ErrorCode.NONE for one in outcomes) or any(
+        one.error_code is ErrorCode.NONE for one in failures
+    )
+
+
+def _without_expired(
+    progress: PartitionProgress, log_start_offset: int
+) -> tuple[PartitionProgress, list[AckedRange]]:
+    """The progress after retention, and what that comes to."""
+    kept = without_expired(progress, log_start_offset)
+    return kept, [] if kept is progress else [AckedRange(ALL_SLOTS, log_start_offset)]
+
+
+def _take_ack(
+    taking: _Taking, progress: PartitionProgress, ack: Ack, outcomes: list[AckOutcome]
+) -> tuple[PartitionProgress, list[AckedRange]]:
+    """The progress after one acknowledgement, and the parts of it that were taken."""
+    after, judged = take_acks(progress, [ack], taking.holdings, taking.facts)
+    is_over = _is_over(progress, after, taking.settings)
+    if is_over:
+        ack = dataclasses.replace(ack, done=EMPTY)
+        after, judged = take_acks(progress, [ack], taking.holdings, taking.facts)
+    taken = [one.slots for one in judged if one.error_code is ErrorCode.NONE]
+    for one in judged:
+        if is_over and one.error_code is ErrorCode.NONE:
+            one = _limited(one.slots)
+        outcomes.append(one)
+    if after == progress:
+        return progress, []
+    return after, [AckedRange(slots, ack.watermark, ack.done) for slots in taken]
+
+
+def _is_over(
+    before: PartitionProgress, after: PartitionProgress, settings: CooperativeSettings
+) -> bool:
+    """Whether ranges came on top that are too many, or too far from the stable offset."""
+    if after.ranges_count <= before.ranges_count:
+        return False
+    window_offsets = after.last_done_offset - after.stable_offset
+    return after.ranges_count > settings.max_ranges or window_offsets > settings.max_window_offsets
+
+
+def _limited(slots: SlotRange) -> AckOutcome:
+    return AckOutcome(
+        slots, ErrorCode.THROTTLING_QUOTA_EXCEEDED, SubCode.MAX_INDIVIDUAL_COMMIT_REACHED
+    )
+
+
+def _take_failure(
+    taking: _Taking, progress: PartitionProgress, failure: Failure, member_epoch: int
+) -> FailureOutcome:
+    """What becomes of a failure; it is fenced as if the record were acknowledged."""
+    offset, slot = failure.offset, failure.slot
+    pretended = Ack(SlotRange(slot, slot + 1), member_epoch, done=OffsetRanges([(offset, offset)]))
+    _, (judged,) = take_acks(progress, [pretended], taking.holdings, taking.facts)
+    if judged.error_code is not ErrorCode.NONE:
+        return FailureOutcome(failure=failure, error_code=judged.error_code)
+    if progress.is_done(slot, offset):
+        return FailureOutcome(failure=failure)
+    known = progress.attempts.get(offset)
+    if known is not None and known.slot != slot:
+        # An offset is one record, which has one key.
+        return FailureOutcome(failure=failure, error_code=ErrorCode.INVALID_REQUEST)
+    if known is None and len(progress.attempts) >= taking.settings.max_ranges:
+        limited = _limited(judged.slots)
+        return FailureOutcome(
+            failure=failure, error_code=limited.error_code, sub_code=limited.sub_code
+        )
+    attempt = next_attempt(known, failure, taking.settings, taking.now_ms)
+    return FailureOutcome(failure=failure, attempt=attempt)
+
+
+# The committed offset ---------------------------------------------------------------------------
+
+
+def is_behind(progress: PartitionProgress, committed: CommittedOffset | None) -> bool:
+    """Whether the group's committed offset is another one than its progress has."""
+    return committed is None or committed.offset != progress.stable_offset
+
+
+def _is_old(committed: CommittedOffset | None, now_ms: int) -> bool:
+    return committed is None or now_ms - committed.commit_timestamp_ms >= _REFRESH_MS
+
+
+def projection(progress: PartitionProgress, topic_id: bytes, now_ms: int) -> CommittedOffset:
+    """The stable offset as a committed one. By its leader epoch a log that was cut is noticed."""
+    return CommittedOffset(
+        offset=progress.stable_offset,
+        leader_epoch=progress.leader_epoch,
+        commit_timestamp_ms=now_ms,
+        topic_id=topic_id,
+    )

@@ -1,0 +1,89 @@
+"""What changes the progress of groups: the records that a shard replays.
+
+`ProgressWritten` and `ProgressForgotten` are durable, in a journal of their own beside that of the
+groups; `ProgressSettled` is soft: what the living process knows about the logs is looked at again
+after each start.
+
+Most records are deltas, so that an acknowledgement costs what it says and not what was said before.
+Every 64th is a snapshot. Sequences are consecutive; a delta that does not follow what is known is
+of an earlier life, whose snapshot is gone from the journal, and says nothing.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from anabranch.coordinator.cooperative.progress import Attempt, PartitionProgress
+from anabranch.model.offset_ranges import EMPTY, OffsetRanges
+from anabranch.model.units import SlotRange
+
+# The topic's id and the number of the partition.
+Place = tuple[bytes, int]
+
+SNAPSHOT_EVERY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class AckedRange:
+    """Records of some slots that were done: those below the watermark, and those in the set."""
+
+    slots: SlotRange
+    watermark: int
+    done: OffsetRanges = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """A record that failed, as often as its attempt says."""
+
+    offset: int
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressDelta:
+    """What came to a partition's progress, in this order."""
+
+    leader_epoch: int
+    acked: tuple[AckedRange, ...] = ()
+    failed: tuple[FailedAttempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressWritten:
+    """A group's progress on a partition: all of it, or what came to it."""
+
+    is_durable: ClassVar[bool] = True
+    group_id: str
+    topic_id: bytes
+    partition: int
+    sequence: int
+    value: PartitionProgress | ProgressDelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressForgotten:
+    """Nothing is known any more of a group's progress on a partition.
+
+    `sequence` is the last one, by which the journal knows what it may have of it.
+    """
+
+    is_durable: ClassVar[bool] = True
+    group_id: str
+    topic_id: bytes
+    partition: int
+    sequence: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressSettled:
+    """What is left of the progress that was read, after a look at the log; None when nothing is."""
+
+    is_durable: ClassVar[bool] = False
+    group_id: str
+    topic_id: bytes
+    partition: int
+    progress: PartitionProgress | None
+
+
+DurableProgressRecord = ProgressWritten | ProgressForgotten
+ProgressRecord = DurableProgressRecord | ProgressSettled

@@ -1,0 +1,14 @@
+"""The settings of individual commits, as the broker was started with or altered to."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CooperativeSettings:
+    """Limits of what is kept of a partition that is shared, and how failures are retried."""
+
+    max_ranges: int = 10_000
+    max_window_offsets: int = 1_000_000
+    delivery_limit: int = 5
+    retry_backoff_ms: int = 1_000
+    retry_backoff_max_ms: int = 900_000
