@@ -7,6 +7,9 @@ from typing_extensions import Buffer
 def xxh64(data: Buffer, /) -> int:
     """XXH64 with seed 0."""
 
+def whole_batches(data: Buffer, /) -> int:
+    """How many bytes of whole batches of format v2, whose offsets rise, `data` begins with."""
+
 def compressed_batches(
     batches: Buffer, ranges: bytes | None = None, /
 ) -> list[tuple[int, int, int]]:
@@ -58,6 +61,33 @@ def withhold(
     Returns the batches, or None when nothing is left out; the offset after the last batch among
     them, or -1; and the offset after the last one of `batches`, or -1.
     """
+
+def read_records(
+    batches: Buffer,
+    payloads: Sequence[bytes | None],
+    is_null_key_ordered: bool,
+    ordering_header: bytes | None,
+    from_offset: int,
+    /,
+) -> tuple[bytes, int, int, bytes, bytes | None, int, int]:
+    """Records at or above `from_offset` as columns.
+
+    `payloads` and ValueError are as for `split`; what is wrong inside of a batch is no error: none
+    of its records are in the columns, and its entry says what it is.
+
+    Returns (columns, room, count, entries, buffer, with_headers, damaged): `count` records, in one
+    block of columns that have `room` entries each, in this order: offsets and timestamps (int64);
+    starts and sizes of keys, of values and of headers, and numbers of batches (int32, a null has
+    the size -1); slots (uint16). Starts are positions in `buffer` or, if that is None, in
+    `batches`. `entries` has 48 bytes for each batch (int64 base offset, next offset, producer id;
+    int32 leader epoch, base sequence, number of its first record, count of its records; int16
+    producer epoch, attributes, type of the control record or -1; uint16 state: 0 read, 1 wrong CRC,
+    2 not decompressed, 3 malformed). The last two numbers count records with headers and batches
+    of other states than 0.
+    """
+
+def fields(buffer: Buffer, starts: Buffer, sizes: Buffer, /) -> list[bytes | None]:
+    """The keys or values of a column; ValueError when one does not lie in `buffer`."""
 
 def progress(
     index: Buffer, watermarks: bytes, floors: bytes, end_offset: int, /

@@ -24,6 +24,19 @@ Py_ssize_t count_batches(Bytes p, Bytes end) {
     return count;
 }
 
+/* Whether a batch may follow one with that base offset. */
+static int rises(int64_t base_offset, int64_t previous) {
+    return base_offset > previous && base_offset <= INT64_MAX - INT32_MAX - 1;
+}
+
+Py_ssize_t whole_batches(Bytes p, Bytes end) {
+    Bytes start = p;
+    int64_t previous = -1;
+    for (size_t size; (size = size_of_batch(p, end)) && rises(load_be64(p), previous); p += size)
+        previous = load_be64(p);
+    return p - start;
+}
+
 int crc_matches(const Batch *batch) {
     Bytes from = batch->start + ATTRIBUTES_POS;
     return crc32c(from, batch->size - ATTRIBUTES_POS) == load_be32(batch->start + CRC_POS);
@@ -50,8 +63,7 @@ static const char *read_headers(Bytes p, Bytes end, Batch *batches, size_t count
         batch->records_count = count_of(p);
         batch->base_offset = load_be64(p);
         batch->needs_payload = has_codec(p);
-        if (batch->base_offset <= previous || batch->base_offset > INT64_MAX - INT32_MAX - 1)
-            return not_rising;
+        if (!rises(batch->base_offset, previous)) return not_rising;
         previous = batch->base_offset;
         batch->next_offset = stated_last_offset(p, batch->base_offset) + 1;
         if (k && batches[k - 1].next_offset > batch->base_offset)

@@ -20,11 +20,18 @@
 #define HEADER_SIZE 61
 #define LENGTH_PREFIX_SIZE 12 /* base offset and length: what the length does not count */
 #define PAYLOAD_MAX (INT32_MAX - (HEADER_SIZE - LENGTH_PREFIX_SIZE))
+#define LEADER_EPOCH_POS 12
 #define CRC_POS 17
 #define ATTRIBUTES_POS 21
 #define LAST_DELTA_POS 23
+#define BASE_TIMESTAMP_POS 27
+#define MAX_TIMESTAMP_POS 35
+#define PRODUCER_ID_POS 43
+#define PRODUCER_EPOCH_POS 51
+#define BASE_SEQUENCE_POS 53
 #define COUNT_POS 57
 #define CODEC_MASK 7
+#define LOG_APPEND_TIME_FLAG 8
 #define CONTROL_FLAG 0x20
 
 typedef struct {
@@ -78,6 +85,9 @@ static inline size_t possible_records(const Batch *batch) {
 
 /* The size of the batch at `p`, or 0 when no whole batch lies there. */
 size_t size_of_batch(Bytes p, Bytes end);
+
+/* How many bytes of whole batches whose offsets rise there are before something else comes. */
+Py_ssize_t whole_batches(Bytes p, Bytes end);
 
 /* How many batches there are; -1 when the bytes are something else. */
 Py_ssize_t count_batches(Bytes p, Bytes end);
