@@ -6,6 +6,7 @@ from anabranch.config.definitions import (
     ALIASES,
     BROKER_SETTINGS,
     GROUP_SETTINGS,
+    TOPIC_ALIASES,
     TOPIC_SETTINGS,
     nearest_name,
 )
@@ -64,6 +65,10 @@ def test_names_are_unique() -> None:
         CONSUMER_GROUP_SETTING_LINES,
         GROUP_RESOURCE_SETTING_LINES,
     )
+    from anabranch.config.cooperative_settings import (
+        COOPERATIVE_BROKER_SETTING_LINES,
+        COOPERATIVE_TOPIC_SETTING_LINES,
+    )
     from anabranch.config.group_settings import GROUP_SETTING_LINES
     from anabranch.config.log_settings import LOG_SETTING_LINES
     from anabranch.config.metrics_settings import METRICS_SETTING_LINES
@@ -76,11 +81,14 @@ def test_names_are_unique() -> None:
         METRICS_SETTING_LINES,
         CONSUMER_GROUP_SETTING_LINES,
         BRANCH_BROKER_SETTING_LINES,
+        COOPERATIVE_BROKER_SETTING_LINES,
     )
     assert len(BROKER_SETTINGS) == sum(map(len, lines))
     assert len(GROUP_SETTINGS) == len(GROUP_RESOURCE_SETTING_LINES)
-    assert len(TOPIC_SETTINGS) == len(TOPIC_SETTING_LINES) + len(BRANCH_TOPIC_SETTING_LINES)
+    topic_lines = (TOPIC_SETTING_LINES, BRANCH_TOPIC_SETTING_LINES, COOPERATIVE_TOPIC_SETTING_LINES)
+    assert len(TOPIC_SETTINGS) == sum(map(len, topic_lines))
     assert not ALIASES.keys() & BROKER_SETTINGS.keys()
+    assert not TOPIC_ALIASES.keys() & TOPIC_SETTINGS.keys()
 
 
 # Read in the sources of Apache Kafka 4.x, so that an edit of our table cannot move them unseen.

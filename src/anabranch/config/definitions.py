@@ -14,6 +14,10 @@ from anabranch.config.consumer_group_settings import (
     CONSUMER_GROUP_SETTING_LINES,
     GROUP_RESOURCE_SETTING_LINES,
 )
+from anabranch.config.cooperative_settings import (
+    COOPERATIVE_BROKER_SETTING_LINES,
+    COOPERATIVE_TOPIC_SETTING_LINES,
+)
 from anabranch.config.group_settings import GROUP_SETTING_LINES
 from anabranch.config.log_settings import LOG_SETTING_LINES
 from anabranch.config.metrics_settings import METRICS_SETTING_LINES
@@ -29,10 +33,16 @@ BROKER_SETTINGS: dict[str, Setting] = {
         *CONSUMER_GROUP_SETTING_LINES,
         *METRICS_SETTING_LINES,
         *BRANCH_BROKER_SETTING_LINES,
+        *COOPERATIVE_BROKER_SETTING_LINES,
     )
 }
 TOPIC_SETTINGS: dict[str, Setting] = {
-    setting.name: setting for setting in (*TOPIC_SETTING_LINES, *BRANCH_TOPIC_SETTING_LINES)
+    setting.name: setting
+    for setting in (
+        *TOPIC_SETTING_LINES,
+        *BRANCH_TOPIC_SETTING_LINES,
+        *COOPERATIVE_TOPIC_SETTING_LINES,
+    )
 }
 GROUP_SETTINGS: dict[str, Setting] = {
     setting.name: setting for setting in GROUP_RESOURCE_SETTING_LINES
@@ -48,6 +58,11 @@ ALIASES: dict[str, str] = {
     alias: setting.name for setting in BROKER_SETTINGS.values() for alias in setting.aliases
 }
 """Other names of broker settings, as `broker.id` for `node.id`."""
+
+TOPIC_ALIASES: dict[str, str] = {
+    alias: setting.name for setting in TOPIC_SETTINGS.values() for alias in setting.aliases
+}
+"""Other names of topic settings, which clients may use when they create or alter a topic."""
 
 
 def nearest_name(name: str, candidates: dict[str, Setting]) -> str | None:

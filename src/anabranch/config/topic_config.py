@@ -6,13 +6,15 @@ them to people who know them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import TypeVar
 
 from anabranch.config.definitions import (
     ALIASES,
     BROKER_SETTINGS,
     TABLES,
+    TOPIC_ALIASES,
     TOPIC_SETTINGS,
     nearest_name,
 )
@@ -51,6 +53,7 @@ __all__ = [
     "topic_defaults",
     "validate_broker_configs",
     "validate_topic_configs",
+    "with_own_names",
 ]
 
 _TEXT_LIMIT = 32767
@@ -73,6 +76,14 @@ class AlterOperation:
     name: str
     type: int
     value: str | None
+
+
+T = TypeVar("T")
+
+
+def with_own_names(configs: Mapping[str, T]) -> dict[str, T]:
+    """What a topic would set, each setting under the name that is kept."""
+    return {TOPIC_ALIASES.get(name, name): value for name, value in configs.items()}
 
 
 def validate_topic_configs(
@@ -164,6 +175,11 @@ def apply_operations(
     The result still has to be validated as a whole.
     """
     table = TABLES[scope]
+    if scope is Scope.TOPIC:
+        operations = [
+            replace(operation, name=TOPIC_ALIASES.get(operation.name, operation.name))
+            for operation in operations
+        ]
     names = [operation.name for operation in operations]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

@@ -17,7 +17,11 @@ from anabranch.broker.branch_topics import (
 from anabranch.broker.broker import Broker
 from anabranch.broker.topics import Topic
 from anabranch.config.group_config import check_altered_bounds, validate_group_configs
-from anabranch.config.topic_config import validate_broker_configs, validate_topic_configs
+from anabranch.config.topic_config import (
+    validate_broker_configs,
+    validate_topic_configs,
+    with_own_names,
+)
 from anabranch.handlers.config_resources import ResourceType, check_broker_name, unserved_type
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.topics import check_topic_name
@@ -73,7 +77,7 @@ def _alter_topic(broker: Broker, one: ResourceChange, validate_only: bool) -> No
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     check_topic_name(one.resource_name)
     topic = broker.topics.get(one.resource_name)
-    configs = one.change(_present_configs(topic))
+    configs = with_own_names(one.change(_present_configs(topic)))
     validate_topic_configs(configs, broker.topic_defaults)
     if topic is None:
         raise KafkaError(

@@ -14,7 +14,7 @@ from anabranch.broker.branch_topics import check_plain_configs
 from anabranch.broker.broker import Broker
 from anabranch.broker.partition_limits import check_request_size, check_room
 from anabranch.config.describe import ConfigRow, describe_branch_topic, describe_topic
-from anabranch.config.topic_config import validate_topic_configs
+from anabranch.config.topic_config import validate_topic_configs, with_own_names
 from anabranch.engine.metadata_store import BRANCH_SOURCE_CONFIG
 from anabranch.handlers.replica_assignments import check_replicas
 from anabranch.handlers.route import RequestContext, route
@@ -92,7 +92,7 @@ def _create(broker: Broker, topic: CreatableTopic, *, validate_only: bool) -> Cr
             ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited."
         )
     broker.topics.check_new_name(topic.name)
-    given = {config.name: config.value for config in topic.configs}
+    given = with_own_names({config.name: config.value for config in topic.configs})
     validate_topic_configs(given, broker.topic_defaults)
     configs = {name: value for name, value in given.items() if value is not None}
     if topic.assignments:

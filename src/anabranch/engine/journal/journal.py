@@ -10,7 +10,8 @@ records of a journal are commits that a later one replaced, which are not worth 
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from anabranch.engine.journal.batch import Entry, build_entries, iter_entries
 from anabranch.engine.journal.errors import JournalError
@@ -36,14 +37,24 @@ TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_
 # Writing ----------------------------------------------------------------------------------------
 
 
-def append_records(log: PartitionLog, records: Sequence[DurableRecord], now_ms: int) -> int:
+def _encode_all(records: Sequence[DurableRecord]) -> list[Entry]:
+    return [encode(record) for record in records]
+
+
+def append_records(
+    log: PartitionLog,
+    records: Sequence[Any],
+    now_ms: int,
+    encode_all: Callable[[Sequence[Any]], list[Entry]] = _encode_all,
+) -> int:
     """Write a decision's durable records; returns the bytes written.
 
+    `encode_all` makes keys and values of them; by default it knows the records of groups.
     KafkaError when the log refuses: with one of TOO_LARGE_CODES nothing was written; with any
     other a part may have been, where the decision does not fit in one batch.
     """
     try:
-        entries = [encode(record) for record in records]
+        entries = encode_all(records)
     except EncodeError as error:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE, f"the journal has no room for it: {error}"
@@ -87,7 +98,11 @@ def _batches(log: PartitionLog, entries: list[Entry], now_ms: int) -> list[bytea
 # Reading ----------------------------------------------------------------------------------------
 
 
-def read_records(log: PartitionLog, skipped: Counter[int]) -> Iterator[DurableRecord]:
+def read_records(
+    log: PartitionLog,
+    skipped: Counter[int],
+    decode_one: Callable[[bytes, bytes | None], Any] = decode,
+) -> Iterator[Any]:
     """What the journal says: the last record of each key, in the order they were written.
 
     Types that are not known here are passed over and counted in `skipped` by their number. A
@@ -95,7 +110,7 @@ def read_records(log: PartitionLog, skipped: Counter[int]) -> Iterator[DurableRe
     """
     for key, (offset, value) in _last_entries(log).items():
         try:
-            record = decode(key, value)
+            record = decode_one(key, value)
         except JournalError as error:
             raise JournalError(f"the batch at offset {offset}: {error}") from error
         if record is None:

@@ -1,0 +1,127 @@
+"""Settings of cooperative consumption: partitions that members share, record by record.
+
+Three switches have to agree before members share a partition: the broker's, the topic's and the
+consumer's own.
+"""
+
+from anabranch.config.rules import at_least, between
+from anabranch.config.setting import (
+    ConfigType,
+    DynamicMode,
+    Importance,
+    Rule,
+    Scope,
+    Setting,
+    Value,
+)
+
+COOPERATION = "Cooperative consumption"
+
+RANGE_FETCH_CONFIG = "range.fetch.enable"
+
+MIB = 1024 * 1024
+_INT_MAX = (1 << 31) - 1
+_LONG_MAX = (1 << 63) - 1
+# What one commit may bring, too.
+_RANGES_MAX = 1_000_000
+
+
+def _line(
+    name: str,
+    kind: ConfigType,
+    default: Value,
+    rule: Rule | None,
+    documentation: str,
+    *,
+    scope: Scope = Scope.BROKER,
+    dynamic: DynamicMode = DynamicMode.CLUSTER_WIDE,
+    aliases: tuple[str, ...] = (),
+) -> Setting:
+    return Setting(
+        name=name,
+        type=kind,
+        default=default,
+        documentation=documentation,
+        scope=scope,
+        subject=COOPERATION,
+        importance=Importance.MEDIUM,
+        dynamic=dynamic,
+        rule=rule,
+        aliases=aliases,
+        ours=True,
+    )
+
+
+COOPERATIVE_TOPIC_SETTING_LINES: tuple[Setting, ...] = (
+    _line(
+        RANGE_FETCH_CONFIG,
+        ConfigType.BOOLEAN,
+        False,
+        None,
+        "Whether members of a group may share the partitions of the topic by key range: then only "
+        "records with the same key are processed in order. When it is turned off, groups still "
+        "finish what they have begun with individual commits.",
+        scope=Scope.TOPIC,
+        aliases=("accept.range.fetch",),
+    ),
+)
+
+COOPERATIVE_BROKER_SETTING_LINES: tuple[Setting, ...] = (
+    _line(
+        "group.individual.commit.enable",
+        ConfigType.BOOLEAN,
+        True,
+        None,
+        "Whether members of groups may commit records one by one, with gaps, on topics that let "
+        f"them (`{RANGE_FETCH_CONFIG}`).",
+        aliases=("accept.individual.commit",),
+    ),
+    _line(
+        "individual.commit.log.segment.bytes",
+        ConfigType.INT,
+        10 * MIB,
+        at_least(MIB),
+        "The size at which a segment of `__individual_commit_offsets` is closed; of a topic that "
+        "is there, its own `segment.bytes` counts.",
+        dynamic=DynamicMode.READ_ONLY,
+    ),
+    _line(
+        "coop.delivery.limit",
+        ConfigType.INT,
+        5,
+        between(1, _INT_MAX),
+        "How often a record is delivered that fails each time. After the last failure it is not "
+        "tried again by itself.",
+    ),
+    _line(
+        "coop.retry.backoff.ms",
+        ConfigType.INT,
+        1_000,
+        at_least(0),
+        "How long a record that failed rests before it is tried again; twice as long after each "
+        "further failure. A consumer may ask for more.",
+    ),
+    _line(
+        "coop.retry.backoff.max.ms",
+        ConfigType.INT,
+        900_000,
+        at_least(0),
+        "The longest that a record rests after a failure, whatever a consumer asks for.",
+    ),
+    _line(
+        "coop.max.window.offsets",
+        ConfigType.LONG,
+        1_000_000,
+        between(1, _LONG_MAX),
+        "How far beyond the stable offset of a group and partition records are committed one by "
+        "one. Farther ones are refused until the gaps close; commits that close them are taken.",
+    ),
+    _line(
+        "coop.max.ranges",
+        ConfigType.INT,
+        10_000,
+        between(1, _RANGES_MAX),
+        "How many ranges of records that are done, with gaps between them, are kept for a group "
+        "and partition, and how many records that failed. More are refused until there are fewer.",
+    ),
+)

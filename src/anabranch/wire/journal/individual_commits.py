@@ -1,0 +1,79 @@
+"""The records of `__individual_commit_offsets`: what groups did record by record.
+
+ProgressSnapshot (type 0) is all that a group has done of a partition. ProgressDelta (type 1) is
+what came to it: its key has a number from 1 to 63, which is its sequence modulo 64, so that after
+the next snapshot the same keys are written again and compaction removes what the snapshot has.
+Whoever reads takes a delta only if its sequence follows what was read before.
+
+Slots are numbers out of [0, 65536]; the end is not included. Offsets that are done above a
+watermark are an `OffsetSet`, as on the wire. All values are version 0 and flexible: what may come
+later comes as tags.
+"""
+
+from anabranch.wire.journal.record_type import record_type
+from anabranch.wire.messages.cooperation import OffsetSet
+from anabranch.wire.schema import Int32, Int64, String, Uuid, at, struct
+
+
+@struct
+class ProgressKey:
+    group_id: String = at("0")
+    topic_id: Uuid = at("0")
+    partition: Int32 = at("0")
+
+
+@struct
+class ProgressDeltaKey:
+    group_id: String = at("0")
+    topic_id: Uuid = at("0")
+    partition: Int32 = at("0")
+    number: Int32 = at("0")
+
+
+@struct
+class DoneSlots:
+    """Records of some slots: those below the watermark, and those in the set."""
+
+    first_slot: Int32 = at("0+")
+    end_slot: Int32 = at("0+")
+    watermark: Int64 = at("0+")
+    done: OffsetSet = at("0+")
+
+
+@struct
+class FailedRecord:
+    """A record that failed so often, and when it may be tried again."""
+
+    offset: Int64 = at("0+")
+    slot: Int32 = at("0+")
+    attempts: Int32 = at("0+")
+    not_before_ms: Int64 = at("0+")
+    reason: String = at("0+")
+
+
+@struct
+class ProgressValue:
+    """Of a snapshot the slots are all there are; of a delta they are those that were done."""
+
+    sequence: Int64 = at("0+")
+    leader_epoch: Int32 = at("0+")
+    slots: list[DoneSlots] = at("0+")
+    failed: list[FailedRecord] = at("0+")
+
+
+PROGRESS_SNAPSHOT = record_type(
+    0,
+    "ProgressSnapshot",
+    key=ProgressKey,
+    value=ProgressValue,
+    versions="0",
+    flexible="0+",
+)
+PROGRESS_DELTA = record_type(
+    1,
+    "ProgressDelta",
+    key=ProgressDeltaKey,
+    value=ProgressValue,
+    versions="0",
+    flexible="0+",
+)
