@@ -11,7 +11,9 @@ from anabranch.wire.record_batch import Record, build_batch
 
 
 def log() -> PartitionLog:
-    return cast(PartitionLog, object.__new__(PartitionLog))
+    made = cast(PartitionLog, object.__new__(PartitionLog))
+    made.replacements = 0
+    return made
 
 
 def chunk(base_offset: int, count: int = 10, value_bytes: int = 1000) -> SplitChunk:
@@ -23,7 +25,7 @@ def test_found_by_any_offset_it_covers() -> None:
     """From the offset it was made for, which may lie in a gap before it, up to its end."""
     cache = BranchCache(10**9)
     key = ChunkKey(log(), 2)
-    cached = cache.add(key, 5, chunk(10))
+    cached = cache.add(key, 5, chunk(10), 0)
     assert cache.find(key, 4) is None
     assert all(cache.find(key, offset) is cached for offset in range(5, 20))
     assert cache.find(key, 20) is None
@@ -37,10 +39,10 @@ def test_the_least_recently_used_goes_first() -> None:
     chunks = [chunk(base) for base in (0, 10, 20)]
     cache = BranchCache(sum(c.size_bytes for c in chunks[:2]))
     key = ChunkKey(log(), 2)
-    cache.add(key, 0, chunks[0])
-    cache.add(key, 10, chunks[1])
+    cache.add(key, 0, chunks[0], 0)
+    cache.add(key, 10, chunks[1], 0)
     assert cache.find(key, 0) is not None
-    cache.add(key, 20, chunks[2])
+    cache.add(key, 20, chunks[2], 0)
     assert [cache.find(key, offset) is not None for offset in (0, 10, 20)] == [True, False, True]
 
 
@@ -48,8 +50,8 @@ def test_the_newest_stays_however_large() -> None:
     """Whoever asked for it is about to read it."""
     cache = BranchCache(0)
     key = ChunkKey(log(), 2)
-    cache.add(key, 0, chunk(0))
-    cache.add(key, 10, chunk(10))
+    cache.add(key, 0, chunk(0), 0)
+    cache.add(key, 10, chunk(10), 0)
     assert len(cache) == 1
     assert cache.find(key, 10) is not None
 
@@ -59,12 +61,28 @@ def test_a_log_can_be_dropped() -> None:
     cache = BranchCache(10**9)
     one, other = log(), log()
     for key in (ChunkKey(one, 2), ChunkKey(one, 4), ChunkKey(other, 2)):
-        cache.add(key, 0, chunk(0))
+        cache.add(key, 0, chunk(0), 0)
     cache.drop(one)
     assert len(cache) == 1
     assert cache.find(ChunkKey(other, 2), 0) is not None
     cache.drop(other)
     assert (len(cache), cache.size_bytes) == (0, 0)
+
+
+def test_what_compaction_took_away_is_gone() -> None:
+    """With all that was read before; what was being sorted meanwhile is for its reader only."""
+    cache = BranchCache(10**9)
+    key = ChunkKey(log(), 2)
+    cache.add(key, 0, chunk(0), 0)
+    key.log.replacements = 1
+    late = cache.add(key, 10, chunk(10), 0)
+    assert late.covers(10)
+    assert cache.find(key, 10) is None
+    assert cache.find(key, 0) is None
+    assert cache.next_start(key, 0) is None
+    assert (len(cache), cache.size_bytes) == (0, 0)
+    cache.add(key, 0, chunk(0), 1)
+    assert cache.find(key, 0) is not None
 
 
 def test_random_use_keeps_the_books() -> None:
@@ -78,7 +96,7 @@ def test_random_use_keeps_the_books() -> None:
         key = ChunkKey(chance.choice(logs), chance.choice([2, 3]))
         base = chance.choice(list(made))
         if chance.random() < 0.5:
-            kept[key, base] = cache.add(key, base, made[base])
+            kept[key, base] = cache.add(key, base, made[base], 0)
         elif chance.random() < 0.01:
             cache.drop(key.log)
         else:

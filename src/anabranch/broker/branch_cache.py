@@ -3,7 +3,8 @@
 A chunk serves all branches of a partition, so at the tail of a log the first consumer pays for the
 sorting and the others take what is there. It is not dropped when it was sent: a retried fetch, or
 a branch that is a little behind, needs it again. The least recently used go when the limit is
-reached; the newest stays, however large it is.
+reached; the newest stays, however large it is. When compaction or retention takes segments of a log
+away, so do its chunks: what a plain reader does not see any more, nobody shall see.
 """
 
 from bisect import bisect_right
@@ -41,11 +42,12 @@ class ChunkKey(NamedTuple):
 
 
 class _Row:
-    """The chunks of one key by their first offset."""
+    """The chunks of one key by their first offset, of the log as it was after so many changes."""
 
-    __slots__ = ("chunks", "first_offsets")
+    __slots__ = ("chunks", "first_offsets", "replacements")
 
-    def __init__(self) -> None:
+    def __init__(self, replacements: int) -> None:
+        self.replacements = replacements
         self.first_offsets: list[int] = []
         self.chunks: list[CachedChunk] = []
 
@@ -66,7 +68,7 @@ class BranchCache:
 
     def find(self, key: ChunkKey, offset: int) -> CachedChunk | None:
         """The chunk that says what there is at `offset`."""
-        row = self._rows.get(key)
+        row = self._row(key)
         if row is None:
             return None
         i = bisect_right(row.first_offsets, offset) - 1
@@ -77,16 +79,22 @@ class BranchCache:
 
     def next_start(self, key: ChunkKey, offset: int) -> int | None:
         """Where the next chunk after `offset` begins, so that none is sorted twice."""
-        row = self._rows.get(key)
+        row = self._row(key)
         if row is None:
             return None
         i = bisect_right(row.first_offsets, offset)
         return row.first_offsets[i] if i < len(row.first_offsets) else None
 
-    def add(self, key: ChunkKey, offset: int, chunk: SplitChunk) -> CachedChunk:
-        """Keep a chunk that was made to answer for `offset`."""
+    def add(self, key: ChunkKey, offset: int, chunk: SplitChunk, replacements: int) -> CachedChunk:
+        """Keep a chunk that was made to answer for `offset`.
+
+        `replacements` is the log's from when it was read: a chunk of segments that are gone is for
+        who waited for it and for nobody else.
+        """
         cached = CachedChunk(key, min(offset, chunk.first_offset), chunk)
-        row = self._rows.setdefault(key, _Row())
+        if replacements != key.log.replacements:
+            return cached
+        row = self._row(key) or self._rows.setdefault(key, _Row(replacements))
         i = bisect_right(row.first_offsets, cached.first_offset)
         if i and row.first_offsets[i - 1] == cached.first_offset:
             self._forget(row.chunks[i - 1])
@@ -119,6 +127,13 @@ class BranchCache:
         for key in [key for key in self._rows if key.log is log]:
             for cached in list(self._rows[key].chunks):
                 self._forget(cached)
+
+    def _row(self, key: ChunkKey) -> _Row | None:
+        row = self._rows.get(key)
+        if row is not None and row.replacements != key.log.replacements:
+            self.drop(key.log)
+            return None
+        return row
 
     def _forget(self, cached: CachedChunk) -> None:
         row = self._rows[cached.key]

@@ -183,7 +183,7 @@ class BranchReader:
         slot_indexes_of(key.log).note(
             tail.source.slot_rule, replacements, chunk.next_offset, chunk.index
         )
-        return self.cache.add(key, offset, chunk)
+        return self.cache.add(key, offset, chunk, replacements)
 
     # Jobs -------------------------------------------------------------------------------------
 
