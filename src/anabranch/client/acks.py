@@ -17,7 +17,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from anabranch.client.range_work import Failure, RangeState, RangeWork
+from anabranch.client.records import KeyRange
 from anabranch.model.offset_ranges import EMPTY, OffsetRange, OffsetRanges
+from anabranch.model.units import SlotRange
 from anabranch.wire.messages.cooperation import OffsetSet
 from anabranch.wire.offset_set import encode
 
@@ -31,6 +33,7 @@ class Progress:
     """What is to be told about one range, and what it is made of."""
 
     work: RangeWork
+    slots: SlotRange
     watermark: int
     done: OffsetRanges = EMPTY
     acked: list[int] = field(default_factory=list)
@@ -43,12 +46,17 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A part of what is told about one range, in one request."""
+    """A part of what is told about one range, in one request.
+
+    The range may be cut while the request is on its way: `key_range` is what it was.
+    """
 
     work: RangeWork
+    key_range: KeyRange
     watermark: int
     done: OffsetSet
     failures: list[Failure] = field(default_factory=list)
+    is_last: bool = True
 
     @property
     def size_bytes(self) -> int:
@@ -65,7 +73,7 @@ def gather(work: RangeWork) -> Progress | None:
     if watermark <= work.committed and not work.acked and not work.failures:
         return None
     done = _closed_gaps(open_offsets, sorted(work.acked), work.position)
-    progress = Progress(work, watermark, done, work.acked, work.failures)
+    progress = Progress(work, work.slots, watermark, done, work.acked, work.failures)
     work.acked = []
     work.failures = []
     return progress
@@ -130,7 +138,17 @@ def _parts(progress: Progress, max_ranges: int) -> Iterator[tuple[Ack, int]]:
         for one in progress.failures
     ]
     ranges: list[OffsetRange] = list(progress.done)
+    key_range = KeyRange.of_slots(progress.slots)
     for first in range(0, max(len(ranges), 1), max_ranges):
-        part = OffsetRanges(ranges[first : first + max_ranges])
-        yield Ack(progress.work, progress.watermark, encode(part), failures), len(part)
+        end = first + max_ranges
+        part = OffsetRanges(ranges[first:end])
+        ack = Ack(
+            progress.work,
+            key_range,
+            progress.watermark,
+            encode(part),
+            failures,
+            is_last=end >= len(ranges),
+        )
+        yield ack, len(part)
         failures = []

@@ -97,6 +97,7 @@ class RangeWork:
         "fetch",
         "high_watermark",
         "in_flight",
+        "is_announced",
         "keys",
         "leader_epoch",
         "open",
@@ -131,6 +132,8 @@ class RangeWork:
         self.in_flight = 0
         # The request that will bring more, if there is one.
         self.fetch: object | None = None
+        # Whether the application was told of it.
+        self.is_announced = False
         self.acked: list[int] = []
         self.failures: list[Failure] = []
         self.committed = -1
@@ -158,6 +161,11 @@ class RangeWork:
     def is_held(self) -> bool:
         """Whether the coordinator must still think that this member has it."""
         return self.state is not RangeState.GONE
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it is to be given back and nothing of it runs."""
+        return self.state is RangeState.DRAINING and self.in_flight == 0
 
     @property
     def buffered(self) -> int:
@@ -210,6 +218,7 @@ class RangeWork:
         part = RangeWork(self.place, slots, self.token, self.keys)
         part.state = self.state
         part.fetch = self.fetch
+        part.is_announced = self.is_announced
         part.position = self.position
         part.high_watermark = self.high_watermark
         part.leader_epoch = self.leader_epoch

@@ -17,12 +17,20 @@ range when it comes back: one process never works on two records of a key at onc
 
 import heapq
 from collections import deque
+from collections.abc import Sequence
 from itertools import count
 from operator import attrgetter
 from typing import Protocol
 
 from anabranch.client.range_work import RangeWork
-from anabranch.client.records import BUFFERED, RESTING, STARTED, UNORDERED, ConsumerRecord
+from anabranch.client.records import (
+    BUFFERED,
+    FINISHED,
+    RESTING,
+    STARTED,
+    UNORDERED,
+    ConsumerRecord,
+)
 
 
 class WorkQueue(Protocol):
@@ -48,6 +56,12 @@ class WorkQueue(Protocol):
 
     def rest(self, record: ConsumerRecord, until: float) -> list[ConsumerRecord]:
         """A record that was out comes again later; returns those taken back with it."""
+
+    def rest_until(self, record: ConsumerRecord, until: float) -> None:
+        """A record that rests shall rest until another time."""
+
+    def forget(self, record: ConsumerRecord) -> None:
+        """A record that rests will not come again."""
 
     def wake(self, now: float) -> bool:
         """Make ready what has rested long enough; whether there was any."""
@@ -76,6 +90,10 @@ class _Rests:
         while self._heap and self._heap[0][0] <= now:
             found.append(heapq.heappop(self._heap)[2])
         return found
+
+    def remove(self, record: ConsumerRecord) -> None:
+        self._heap = [entry for entry in self._heap if entry[2] is not record]
+        heapq.heapify(self._heap)
 
     def drop(self, work: RangeWork) -> list[ConsumerRecord]:
         dropped = [entry[2] for entry in self._heap if entry[2]._work is work]
@@ -149,6 +167,14 @@ class KeyQueue:
     def rest(self, record: ConsumerRecord, until: float) -> list[ConsumerRecord]:
         self._rests.add(record, until)
         return []
+
+    def rest_until(self, record: ConsumerRecord, until: float) -> None:
+        self._rests.remove(record)
+        self._rests.add(record, until)
+
+    def forget(self, record: ConsumerRecord) -> None:
+        self._rests.remove(record)
+        self.finish(record)
 
     def wake(self, now: float) -> bool:
         due = self._rests.due(now)
@@ -246,19 +272,36 @@ class BatchQueue:
         awake: list[ConsumerRecord] = []
         for record in due:
             record._state = BUFFERED
-            keys, order = record._work.keys, record._order
-            if order is UNORDERED:
-                awake.append(record)
-            elif any(
-                other._order == order and other._state == RESTING
-                for other in record._work.open.values()
-            ):
-                # All of the key come together, in order, when the last of them may.
-                keys[order] = _sorted([record], keys.get(order))
-            else:
-                awake.extend(_sorted([record], keys.pop(order, None)))
+            awake.extend(self._released(record, [record]))
         self._ready.extendleft(reversed(awake))
         return bool(due)
+
+    def rest_until(self, record: ConsumerRecord, until: float) -> None:
+        self._rests.remove(record)
+        self._rests.add(record, until)
+
+    def forget(self, record: ConsumerRecord) -> None:
+        self._rests.remove(record)
+        record._state = FINISHED
+        self._ready.extendleft(reversed(self._released(record, [])))
+
+    def _released(
+        self, record: ConsumerRecord, records: list[ConsumerRecord]
+    ) -> Sequence[ConsumerRecord]:
+        """What comes after a record that does not rest any more.
+
+        All of a key come together, in order, when the last of them may.
+        """
+        keys, order = record._work.keys, record._order
+        if order is UNORDERED:
+            return records
+        if any(
+            other._order == order and other._state == RESTING
+            for other in record._work.open.values()
+        ):
+            keys[order] = _sorted(records, keys.get(order))
+            return []
+        return _sorted(records, keys.pop(order, None))
 
     @property
     def next_wake(self) -> float | None:

@@ -12,21 +12,24 @@ What is kept, whatever happens
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from anabranch.branch.slots import DEFAULT_RULE, SlotRule
 from anabranch.client.ordering import hash_of, order_of, slot_of
 from anabranch.client.range_work import (
+    DoneBefore,
     Failure,
     Place,
     RangeState,
     RangeWork,
+    Rest,
     WaitingByKey,
 )
 from anabranch.client.records import (
     BUFFERED,
     FINISHED,
+    RESTING,
     STARTED,
     ConsumerRecord,
     FencingToken,
@@ -59,6 +62,9 @@ class Workload:
         self.queue = queue
         self.lease = lease
         self.rules: dict[bytes, SlotRule] = {}
+        # Set when a range falls to so many records in the buffer while none are on their way.
+        self.low_mark = 0
+        self.is_hungry = False
         self._by_place: dict[Place, list[RangeWork]] = {}
         self._keys: dict[Place, WaitingByKey] = {}
 
@@ -181,7 +187,10 @@ class Workload:
             return None
         record = self.queue.take()
         if record is not None:
-            record._work.in_flight += 1
+            work = record._work
+            work.in_flight += 1
+            if work.fetch is None and len(work.open) - work.in_flight <= self.low_mark:
+                self.is_hungry = True
         return record
 
     def may_start(self, record: ConsumerRecord, now: float) -> bool:
@@ -262,3 +271,20 @@ class Workload:
     def wake(self, now: float) -> bool:
         """Make ready what has rested long enough."""
         return self.queue.wake(now)
+
+    def update_rests(
+        self, work: RangeWork, done: Sequence[DoneBefore], rests: Mapping[int, Rest]
+    ) -> None:
+        """Take over what the broker made of records that rest: their attempts and their rest, or
+        that it is done with them."""
+        for record in [one for one in work.open.values() if one._state == RESTING]:
+            offset = record.offset
+            slot = slot_of(record._order, offset)
+            if any(one.has(slot, offset) for one in done):
+                record._state = FINISHED
+                del work.open[offset]
+                work.acked.append(offset)
+                self.queue.forget(record)
+            elif offset in rests:
+                record.attempt = rests[offset].attempts + 1
+                self.queue.rest_until(record, rests[offset].until)

@@ -1,0 +1,374 @@
+"""Fetching: whenever a range has room and nothing is on its way, a request is sent for it.
+
+Each request has a lane, a connection that no other request uses meanwhile. A request that waits at
+the end of a log therefore never holds up a range that was just taken over: that goes by another
+lane at once. Ranges that come back at the same time go on together.
+"""
+
+import asyncio
+import time
+
+from anabranch.client.cluster import is_worth_retrying
+from anabranch.client.core import Core, log
+from anabranch.client.errors import (
+    BrokerConnectionError,
+    ConsumerError,
+    CooperationNotSupportedError,
+    CorruptRecordsError,
+    NoOffsetError,
+    broker_error,
+)
+from anabranch.client.fetch_plan import BufferLimits, PartitionFetch, finish, plan
+from anabranch.client.hand_over import HandOver
+from anabranch.client.membership import Membership
+from anabranch.client.range_work import Place, RangeWork
+from anabranch.client.record_reader import read_records
+from anabranch.client.records import KeyRange
+from anabranch.client.timing import Attempts
+from anabranch.client.workload import FetchedRecord, StrangeRecordError
+from anabranch.model.errors import ErrorCode
+from anabranch.model.units import SlotRange
+from anabranch.wire.messages.cooperation import KeyRange as WireRange
+from anabranch.wire.messages.cooperation import RangeFetch, RangeFetchAnswer
+from anabranch.wire.messages.fetch import (
+    FETCH,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+
+_LANES_MAX = 4
+_TOPIC_IDS_VERSION = 13
+# Records are taken over in stretches of this length, between which others have their turn.
+_STRETCH_S = 0.005
+_CHECKED_EVERY_RECORDS = 64
+
+_LEADER_ERRORS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
+_MEMBER_ERRORS = {
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.STALE_MEMBER_EPOCH,
+}
+
+
+class Fetcher:
+    """Keeps the buffer filled."""
+
+    def __init__(self, core: Core, membership: Membership | None, hand_over: HandOver) -> None:
+        self._core = core
+        self._membership = membership
+        self._hand_over = hand_over
+        settings = core.settings
+        self._limits = BufferLimits(settings.buffer_max_records, settings.buffer_max_bytes)
+        self._busy_lanes: dict[int, set[int]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._resting: dict[Place, asyncio.TimerHandle] = {}
+        self._attempts: dict[Place, Attempts] = {}
+        self._is_pumping = False
+        self._is_running = False
+        core.on_hungry = self.pump_soon
+
+    def start(self) -> None:
+        self._is_running = True
+        self.pump_soon()
+
+    async def stop(self) -> None:
+        """Fetch nothing more."""
+        self._is_running = False
+        for handle in self._resting.values():
+            handle.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def pump_soon(self) -> None:
+        """See what is to be fetched, once, after whatever is happening now."""
+        if self._is_running and not self._is_pumping:
+            self._is_pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._is_pumping = False
+        while self._is_running and self._core.error is None:
+            with self._core.lock:
+                requests = plan(self._core.workload, self._limits, self._free_node_of)
+                self._core.workload.low_mark = self._low_mark()
+            if not requests:
+                return
+            for node_id, fetches in requests.items():
+                lanes = self._busy_lanes.setdefault(node_id, set())
+                lane = next(number for number in range(_LANES_MAX) if number not in lanes)
+                lanes.add(lane)
+                work = self._core.guard("a fetch", self._fetch(node_id, lane, fetches))
+                task = asyncio.ensure_future(work)
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _low_mark(self) -> int:
+        ranges = sum(1 for _ in self._core.workload)
+        return self._limits.max_records // max(ranges, 1) // 2
+
+    def _free_node_of(self, place: Place) -> int | None:
+        """The leader, unless the partition is to be left alone for now, or all lanes are busy."""
+        if place in self._resting:
+            return None
+        leader = self._core.cluster.leader_of(*place)
+        if leader is None:
+            self._rest(place, "it has no leader")
+            return None
+        lanes = self._busy_lanes.get(leader.node_id, set())
+        return leader.node_id if len(lanes) < _LANES_MAX else None
+
+    # One request ----------------------------------------------------------------------------------
+
+    async def _fetch(self, node_id: int, lane: int, fetches: list[PartitionFetch]) -> None:
+        settings = self._core.settings
+        try:
+            answer: FetchResponse = await self._core.cluster.ask_node(
+                node_id,
+                lane,
+                FETCH,
+                self._request(fetches),
+                least_version=_TOPIC_IDS_VERSION,
+                extra_s=settings.fetch_max_wait_ms / 1000,
+            )
+            if answer.error_code:
+                raise broker_error(answer.error_code, "Fetch")
+            await self._take_answer(node_id, answer, fetches)
+        except BrokerConnectionError as error:
+            for fetch in fetches:
+                self._rest(fetch.place, str(error))
+        except ConsumerError as error:
+            if not is_worth_retrying(error):
+                raise
+            for fetch in fetches:
+                self._rest(fetch.place, str(error))
+        finally:
+            self._busy_lanes[node_id].discard(lane)
+            with self._core.lock:
+                for fetch in fetches:
+                    finish(self._core.workload, fetch)
+            self.pump_soon()
+
+    def _request(self, fetches: list[PartitionFetch]) -> FetchRequest:
+        settings = self._core.settings
+        group_id, member_id, member_epoch = "", "", -1
+        if self._membership is not None:
+            group_id = settings.group_id or ""
+            member_id, member_epoch = self._membership.member_id, self._membership.epoch
+        topics: dict[bytes, FetchTopic] = {}
+        for fetch in fetches:
+            topic_id, partition = fetch.place
+            leader = self._core.cluster.leader_of(topic_id, partition)
+            topic = topics.setdefault(topic_id, FetchTopic(topic_id=topic_id))
+            topic.partitions.append(
+                FetchPartition(
+                    partition=partition,
+                    current_leader_epoch=leader.epoch if leader is not None else -1,
+                    fetch_offset=fetch.first,
+                    partition_max_bytes=settings.max_partition_fetch_bytes,
+                    range_fetch=RangeFetch(
+                        group_id=group_id,
+                        member_id=member_id,
+                        member_epoch=member_epoch,
+                        ranges=[_wire_range(slots) for slots in fetch.asked],
+                    ),
+                )
+            )
+        return FetchRequest(
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            topics=list(topics.values()),
+        )
+
+    async def _take_answer(
+        self, node_id: int, answer: FetchResponse, fetches: list[PartitionFetch]
+    ) -> None:
+        found = {
+            (topic.topic_id, data.partition_index): data
+            for topic in answer.responses
+            for data in topic.partitions
+        }
+        for fetch in fetches:
+            data = found.get(fetch.place)
+            if data is None:
+                self._rest(fetch.place, "the broker left it out of its answer")
+            elif data.error_code:
+                self._take_error(fetch, data)
+            elif data.range_fetch is None:
+                place = self._core.cluster.place_of_node(node_id)
+                raise CooperationNotSupportedError("Fetch", place)
+            else:
+                await self._take_data(fetch, data, data.range_fetch)
+
+    # What came ------------------------------------------------------------------------------------
+
+    async def _take_data(
+        self, fetch: PartitionFetch, data: PartitionData, answer: RangeFetchAnswer
+    ) -> None:
+        applied = sorted(KeyRange(one.first_hash, one.last_hash).slots for one in answer.ranges)
+        size_bytes = len(data.records) if data.records else 0
+        first = fetch.first
+        taken = 0
+        try:
+            for batch, next_offset in read_records(data.records or b""):
+                upto = min(next_offset, answer.covered_offset)
+                taken += await self._take_batch(fetch, applied, batch, first, upto)
+                first = max(first, upto)
+            self._deliver(fetch, applied, [], first, max(first, answer.covered_offset))
+        except CorruptRecordsError as error:
+            self._take_corrupt(fetch, applied, answer, error)
+        except StrangeRecordError as error:
+            log.warning("%s: %s; asking for the topic's rule again", fetch.place[1], error)
+            await self._hand_over.learn_rule(fetch.place[0], again=True)
+            return
+        self._attempts.pop(fetch.place, None)
+        self._note(fetch, data, size_bytes / taken if taken else 0.0)
+        if taken:
+            self._core.on_ready()
+            self._core.set_alarm()
+
+    async def _take_batch(
+        self,
+        fetch: PartitionFetch,
+        applied: list[SlotRange],
+        records: list[FetchedRecord],
+        first: int,
+        upto: int,
+    ) -> int:
+        """Take over one batch, in stretches between which others have their turn."""
+        taken = 0
+        start = 0
+        began_at = time.monotonic()
+        for end in range(_CHECKED_EVERY_RECORDS, len(records), _CHECKED_EVERY_RECORDS):
+            middle = records[end].offset
+            taken += self._deliver(fetch, applied, records[start:end], first, middle)
+            first, start = middle, end
+            if time.monotonic() - began_at > _STRETCH_S:
+                self._core.on_ready()
+                await asyncio.sleep(0)
+                began_at = time.monotonic()
+        return taken + self._deliver(fetch, applied, records[start:], first, upto)
+
+    def _deliver(
+        self,
+        fetch: PartitionFetch,
+        applied: list[SlotRange],
+        records: list[FetchedRecord],
+        first: int,
+        upto: int,
+    ) -> int:
+        with self._core.lock:
+            return self._core.workload.deliver(fetch.place, applied, records, first, upto)
+
+    def _note(self, fetch: PartitionFetch, data: PartitionData, record_bytes: float) -> None:
+        leader = self._core.cluster.leader_of(*fetch.place)
+        with self._core.lock:
+            for work in self._works_of(fetch):
+                work.high_watermark = data.high_watermark
+                if leader is not None:
+                    work.leader_epoch = leader.epoch
+                if record_bytes:
+                    work.record_bytes = record_bytes
+
+    def _works_of(self, fetch: PartitionFetch) -> list[RangeWork]:
+        works = self._core.workload.of_place(fetch.place)
+        return [work for work in works if work.fetch is fetch]
+
+    def _take_corrupt(
+        self,
+        fetch: PartitionFetch,
+        applied: list[SlotRange],
+        answer: RangeFetchAnswer,
+        error: CorruptRecordsError,
+    ) -> None:
+        place = self._core.cluster.place_of(*fetch.place)
+        if self._core.settings.corrupt_batches == "fail":
+            raise CorruptRecordsError(f"{place}: {error}") from error
+        log.error("%s: %s; skipped", place, error)
+        self._deliver(fetch, applied, [], fetch.first, answer.covered_offset)
+
+    # What went wrong ------------------------------------------------------------------------------
+
+    def _take_error(self, fetch: PartitionFetch, data: PartitionData) -> None:
+        sub_code = data.range_fetch.sub_code if data.range_fetch is not None else 0
+        place = self._core.cluster.place_of(*fetch.place)
+        error = broker_error(data.error_code, f"fetching {place}", None, sub_code)
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._take_out_of_range(fetch, data)
+        elif error.code in _MEMBER_ERRORS and self._membership is not None:
+            self._membership.beat_soon()
+            self._rest(fetch.place, str(error))
+        elif error.code in _LEADER_ERRORS or is_worth_retrying(error):
+            self._rest(fetch.place, str(error))
+        else:
+            raise error
+
+    def _take_out_of_range(self, fetch: PartitionFetch, data: PartitionData) -> None:
+        """The log has been cut at its beginning, by retention, or at its end."""
+        place = self._core.cluster.place_of(*fetch.place)
+        if self._core.settings.auto_offset_reset == "none":
+            raise NoOffsetError(f"{place} has no offset {fetch.first} any more")
+        if fetch.first < data.log_start_offset:
+            log.warning(
+                "%s begins at offset %d now: the records from %d on were deleted unprocessed",
+                place,
+                data.log_start_offset,
+                fetch.first,
+            )
+            with self._core.lock:
+                for work in self._works_of(fetch):
+                    work.position = max(work.position, data.log_start_offset)
+            return
+        log.warning("%s ends before offset %d: its log was cut; starting over", place, fetch.first)
+        with self._core.lock:
+            works = self._works_of(fetch)
+        self._hand_over.reload(works)
+
+    def _rest(self, place: Place, why: str) -> None:
+        """Leave a partition alone for a while, and find out who leads it then."""
+        if place in self._resting or not self._is_running:
+            return
+        settings = self._core.settings
+        attempts = self._attempts.get(place)
+        if attempts is None:
+            attempts = Attempts(settings.retry_backoff, self._hand_over.random_share)
+            self._attempts[place] = attempts
+        delay_s = attempts.failed()
+        log.info("partition %s: %s; trying again in %.1f s", place[1], why, delay_s)
+        loop = asyncio.get_running_loop()
+        self._resting[place] = loop.call_later(delay_s, self._end_rest, place)
+
+    def _end_rest(self, place: Place) -> None:
+        task = asyncio.ensure_future(self._core.guard("a refresh", self._refresh(place)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _refresh(self, place: Place) -> None:
+        try:
+            await self._core.cluster.refresh(ids=[place[0]])
+        except ConsumerError as error:
+            if not is_worth_retrying(error):
+                raise
+            log.info("cannot refresh metadata: %s", error)
+        finally:
+            self._resting.pop(place, None)
+            self.pump_soon()
+
+
+def _wire_range(slots: SlotRange) -> WireRange:
+    return WireRange(**KeyRange.of_slots(slots)._asdict())
