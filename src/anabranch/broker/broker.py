@@ -17,10 +17,15 @@ from anabranch.broker.branch_topics import (
     plan_branch_topic,
 )
 from anabranch.broker.cleaner_offsets import CleanerOffsets
+from anabranch.broker.deliveries import Deliveries
 from anabranch.broker.fetch_sessions import FetchSessions
 from anabranch.broker.flusher import Flusher
 from anabranch.broker.group_configs import GroupConfigs
-from anabranch.broker.group_coordinator import JOURNAL_TOPIC, GroupCoordinator
+from anabranch.broker.group_coordinator import (
+    INDIVIDUAL_JOURNAL_TOPIC,
+    JOURNAL_TOPIC,
+    GroupCoordinator,
+)
 from anabranch.broker.log_configs import make_log_config
 from anabranch.broker.partition import Partition
 from anabranch.broker.producer_ids import ProducerIds
@@ -93,6 +98,7 @@ class Broker:
         self.group_configs = GroupConfigs(self.engine.store, self.get_int)
         self.topics = Topics(self.engine, self.log_settings_of, self.rack)
         self.topics.open(now_ms())
+        self.deliveries = Deliveries()
         self.groups = GroupCoordinator(self, steady_ms)
         self.topics.on_change = self.groups.topic_changed
 
@@ -175,10 +181,12 @@ class Broker:
             plan = self.plan_branch_topic(name, partitions, configs)
             return self.topics.create_branch_topic(name, plan.source, plan.ranges, plan.own_configs)
         count = self.get_int("num.partitions")
-        if name == JOURNAL_TOPIC:
+        if name in (JOURNAL_TOPIC, INDIVIDUAL_JOURNAL_TOPIC):
             # Also when a client asks for it: with anything but compaction groups would be lost.
-            count, shape = self.groups.journal_shape()
+            count, shape = self.groups.journal_shape(name)
             configs = {**shape, **(configs or {}), "cleanup.policy": shape["cleanup.policy"]}
+            if name == INDIVIDUAL_JOURNAL_TOPIC:
+                partitions = count  # what a group has is in the same partition of both
         if partitions != -1:
             count = partitions
         return self.topics.create(name, count, configs or {}, self.now_ms())

@@ -1,7 +1,9 @@
 """The group coordinator of this broker: its shards, and which group belongs to which.
 
 One shard for each partition of `__consumer_offsets` (see `shard_driver`), which is made when the
-first group appears. Commands go to the shard that owns their group; queries read its state.
+first group appears. Commands go to the shard that owns their group; queries read its state. With
+the first individual commit a second journal comes to it, `__individual_commit_offsets`, with a
+partition for each shard.
 """
 
 import asyncio
@@ -18,13 +20,19 @@ from anabranch.broker.shard_driver import ShardDriver
 from anabranch.broker.topics import Topic
 from anabranch.config.branch_settings import COMMIT_SOURCE_CONFIG
 from anabranch.config.group_config import migration_policy
-from anabranch.config.layers import overlay_topic_values
+from anabranch.config.layers import DynamicConfigs, overlay_topic_values
+from anabranch.coordinator.cooperative.book import GroupProgress
+from anabranch.coordinator.cooperative.commands import TakeAcks
+from anabranch.coordinator.cooperative.settings import CooperativeSettings
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.assignors.registry import build_registry
 from anabranch.coordinator.group.commands import Command, CommittedOffset
 from anabranch.coordinator.group.consumer_commands import ClusterChanged
 from anabranch.coordinator.group.consumer_draft import Environment
+from anabranch.coordinator.group.consumer_records import MemberWritten
 from anabranch.coordinator.group.consumer_settings import ConsumerSettings, MigrationPolicy
+from anabranch.coordinator.group.consumer_state import ConsumerGroup
+from anabranch.coordinator.group.records import OffsetCommitted
 from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.group.shard import Group, GroupShard, Surroundings
 from anabranch.coordinator.runtime.result import WaiterId
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
     from anabranch.broker.broker import Broker
 
 JOURNAL_TOPIC = "__consumer_offsets"
+INDIVIDUAL_JOURNAL_TOPIC = "__individual_commit_offsets"
 # A whole group is one record, and a decision is one batch: large groups need large batches.
 _JOURNAL_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
@@ -52,7 +61,9 @@ class GroupCoordinator:
             assignors=build_registry(broker.settings.get_list("group.consumer.assignors")),
             consumer_settings=self._consumer_settings,
             broker_members=self.consumer_members,
+            cooperative_settings=self._cooperative_settings,
         )
+        self._cooperative: tuple[DynamicConfigs, CooperativeSettings] | None = None
         self._consumer_settings_of: dict[GroupConfigValues, ConsumerSettings] = {}
         broker.group_configs.on_change = self._group_config_changed
         self.metrics = GroupMetrics(steady_ms)
@@ -82,12 +93,27 @@ class GroupCoordinator:
                 self._broker,
                 self._steady_ms,
                 self.metrics,
-                self.branch_progress.recorded,
+                self._recorded,
             )
             for partition in topic.partitions
         ]
+        individual = self._broker.topics.get(INDIVIDUAL_JOURNAL_TOPIC)
+        if individual is not None:
+            self._open_individual(individual)
         for driver in self._drivers:
             driver.load()
+        for group in self.all_groups():
+            if isinstance(group, ConsumerGroup):
+                self._broker.deliveries.group_loaded(group.group_id, group.group_epoch)
+
+    def _open_individual(self, topic: Topic) -> None:
+        """Give each shard its partition of the journal of individual commits."""
+        count = len(self._drivers)
+        if len(topic.partitions) < count:
+            # It was made while the other journal had fewer partitions, or was not there yet.
+            self._broker.topics.grow(topic, count, self._broker.now_ms())
+        for driver, partition in zip(self._drivers, topic.partitions, strict=False):
+            driver.individual = partition
 
     def start(self) -> None:
         """The loop runs: let the timers of what was loaded run too."""
@@ -103,23 +129,37 @@ class GroupCoordinator:
 
     def _ensure_journal(self) -> None:
         """See to it that there is a journal when the first group appears."""
-        if self._drivers:
-            return
-        topic = self._broker.topics.get(JOURNAL_TOPIC)
-        if topic is None:
-            try:
-                topic = self._broker.create_topic(JOURNAL_TOPIC)
-            except KafkaError as error:
-                logs.error("coordinator.journal.failed", reason=error.message)
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
-        self._open(topic)
+        if not self._drivers:
+            self._open(self._journal_topic(JOURNAL_TOPIC))
 
-    def journal_shape(self) -> tuple[int, dict[str, str]]:
-        """The number of partitions and the settings that the journal topic is made with."""
-        return self._broker.get_int("offsets.topic.num.partitions"), {
+    def _ensure_individual_journal(self, driver: ShardDriver) -> None:
+        """See to it that there is a journal when the first individual commit comes."""
+        if driver.individual is None:
+            self._open_individual(self._journal_topic(INDIVIDUAL_JOURNAL_TOPIC))
+
+    def _journal_topic(self, name: str) -> Topic:
+        """The topic of a journal; made if there is none."""
+        topic = self._broker.topics.get(name)
+        if topic is not None:
+            return topic
+        try:
+            return self._broker.create_topic(name)
+        except KafkaError as error:
+            logs.error("coordinator.journal.failed", topic=name, reason=error.message)
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+
+    def journal_shape(self, name: str) -> tuple[int, dict[str, str]]:
+        """The number of partitions and the settings that a journal's topic is made with."""
+        count = len(self._drivers) or self._broker.get_int("offsets.topic.num.partitions")
+        segment_bytes = self._broker.get_int(
+            "individual.commit.log.segment.bytes"
+            if name == INDIVIDUAL_JOURNAL_TOPIC
+            else "offsets.topic.segment.bytes"
+        )
+        return count, {
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "segment.bytes": str(self._broker.get_int("offsets.topic.segment.bytes")),
+            "segment.bytes": str(segment_bytes),
             "max.message.bytes": str(_JOURNAL_MAX_MESSAGE_BYTES),
         }
 
@@ -131,6 +171,12 @@ class GroupCoordinator:
         if settings is None:
             settings = self._consumer_settings_of[values] = _make_settings(self._broker, values)
         return settings
+
+    def _cooperative_settings(self) -> CooperativeSettings:
+        dynamic = self._broker.dynamic_configs
+        if self._cooperative is None or self._cooperative[0] is not dynamic:
+            self._cooperative = dynamic, _make_cooperative_settings(self._broker)
+        return self._cooperative[1]
 
     def _group_config_changed(self, group_id: str) -> None:
         self._consumer_settings_of.clear()
@@ -152,11 +198,23 @@ class GroupCoordinator:
 
     def submit(self, group_id: str, command: Command, waiter: WaiterId | None = None) -> Any:
         """Hand a command to the shard that owns the group."""
-        return self._driver(group_id).submit(command, waiter)
+        driver = self._driver(group_id)
+        if type(command) is TakeAcks:
+            self._ensure_individual_journal(driver)
+        return driver.submit(command, waiter)
 
     def _driver(self, group_id: str) -> ShardDriver:
         self._ensure_journal()
         return self._drivers[partition_for(group_id, len(self._drivers))]
+
+    def _recorded(self, records: tuple[Any, ...]) -> None:
+        """A shard has replayed the records of a decision."""
+        self.branch_progress.recorded(records)
+        if type(records[0]) is OffsetCommitted:
+            return  # nobody comes or goes with a commit
+        for record in records:
+            if type(record) is MemberWritten and record.member is None:
+                self._broker.deliveries.forget_member(record.group_id, record.member_id)
 
     def _is_projected(self, topic: Topic) -> bool:
         values = overlay_topic_values(self._broker.topic_defaults, topic.configs)
@@ -188,6 +246,11 @@ class GroupCoordinator:
         """What a group has committed; nothing for a group that does not exist."""
         shard = self._shard(group_id)
         return shard.offsets(group_id) if shard is not None else {}
+
+    def progress(self, group_id: str) -> GroupProgress:
+        """What a group has committed record by record, by topic id and partition."""
+        shard = self._shard(group_id)
+        return shard.progress(group_id) if shard is not None else {}
 
     def environment(self, group_id: str) -> Environment:
         """What decisions about a consumer group know beside it."""
@@ -278,4 +341,14 @@ def _make_settings(broker: "Broker", values: GroupConfigValues) -> ConsumerSetti
         max_size=broker.get_int("group.consumer.max.size"),
         migration_policy=MigrationPolicy(migration_policy(broker.settings)),
         regex_refresh_interval_ms=broker.get_int("group.consumer.regex.refresh.interval.ms"),
+    )
+
+
+def _make_cooperative_settings(broker: "Broker") -> CooperativeSettings:
+    return CooperativeSettings(
+        max_ranges=broker.get_int("coop.max.ranges"),
+        max_window_offsets=broker.get_int("coop.max.window.offsets"),
+        delivery_limit=broker.get_int("coop.delivery.limit"),
+        retry_backoff_ms=broker.get_int("coop.retry.backoff.ms"),
+        retry_backoff_max_ms=broker.get_int("coop.retry.backoff.max.ms"),
     )

@@ -1,8 +1,10 @@
 """One shard of a coordinator at work: decide, append, replay, answer.
 
 A command is decided on the shard's state; the durable records of the decision are appended to the
-journal as one batch; then all its records are replayed, its timers set, and its answers let go. If
-the append fails, the shard is dropped and read again from the journal (fail-stop), and everybody
+journal as one batch; then all its records are replayed, its timers set, and its answers let go.
+Individual commits have a journal of their own, which is written first: what follows from them, the
+committed offset, may be missing after a crash, and is made up for when both are read. If an append
+fails, the shard is dropped and read again from the journal (fail-stop), and everybody
 who waited on it is told to look for the coordinator again: there is no half-applied decision to
 undo. A shard whose journal cannot be read, or cannot be trusted after a failed sync, refuses
 everything with NOT_COORDINATOR, as in Kafka, until the broker is started again: what is committed
@@ -26,6 +28,8 @@ from anabranch.broker.deferred import Deferred
 from anabranch.broker.group_metrics import GroupMetrics
 from anabranch.broker.partition import Partition
 from anabranch.broker.topics import INTERNAL_TOPICS
+from anabranch.coordinator.cooperative.commands import LogsFound, LogState
+from anabranch.coordinator.cooperative.records import ProgressForgotten, ProgressWritten
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.commands import Command
 from anabranch.coordinator.group.consumer_commands import (
@@ -40,7 +44,9 @@ from anabranch.coordinator.group.topic_regex import match_topics
 from anabranch.coordinator.runtime.result import Result, TimerChange, TimerKey, WaiterId
 from anabranch.coordinator.runtime.timers import Timers
 from anabranch.engine.journal.errors import JournalError
+from anabranch.engine.journal.individual_commit_codec import decode_progress, encode_progress
 from anabranch.engine.journal.journal import TOO_LARGE_CODES, append_records, read_records
+from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
 
@@ -55,6 +61,7 @@ _RELOAD = "reload"
 _TIMER_RETRY_MS = 10_000
 # Timers that are due together let others have the loop after so long.
 _TURN_MS = 5
+_PROGRESS_RECORDS = (ProgressWritten, ProgressForgotten)
 
 
 class ShardDriver:
@@ -69,8 +76,11 @@ class ShardDriver:
         steady_ms: Callable[[], int],
         metrics: GroupMetrics | None = None,
         on_records: Callable[[tuple[Any, ...]], None] = lambda records: None,
+        individual: Partition | None = None,
     ) -> None:
         self.partition = partition
+        # The journal of individual commits, which there is from the first one on.
+        self.individual = individual
         self._broker = broker
         self._settings = settings
         self._surroundings = surroundings
@@ -98,27 +108,64 @@ class ShardDriver:
         self._timers.clear()
         self.shard = self._new_shard()
         shard = self._new_shard()
-        skipped: Counter[int] = Counter()
         try:
-            for record in read_records(self.partition.log, skipped):
-                shard.replay(record)
+            self._read(shard)
         except (JournalError, KafkaError) as error:
             self._refuse(f"The journal cannot be read: {error}")
             return
+        self.shard = shard
+        now_ms = self._now_ms()
+        for command in (self._logs_found(shard), c.Loaded()):
+            result = shard.decide(command, now_ms)
+            for record in result.records:
+                assert not record.is_durable, "what follows from the journal is not written again"
+                shard.replay(record)
+            self._set_timers(result, now_ms)
+
+    def _read(self, shard: GroupShard) -> None:
+        """Replay what both journals say."""
+        skipped: Counter[int] = Counter()
+        for record in read_records(self.partition.log, skipped):
+            shard.replay(record)
+        self._tell_skipped(self.partition, skipped)
+        if self.individual is None:
+            return
+        skipped = Counter()
+        try:
+            for record in read_records(self.individual.log, skipped, decode_progress):
+                shard.replay(record)
+        except JournalError as error:
+            raise JournalError(
+                f"{error}. It is in {self.individual.log.folder}; without that folder groups go on "
+                "from their committed offsets"
+            ) from error
+        self._tell_skipped(self.individual, skipped)
+
+    @staticmethod
+    def _tell_skipped(journal: Partition, skipped: Counter[int]) -> None:
         if skipped:
             logs.warning(
                 "coordinator.records.skipped",
-                shard=self._name,
+                shard=journal.log.folder.name,
                 records=skipped.total(),
                 types=" ".join(str(number) for number in sorted(skipped)),
             )
-        self.shard = shard
-        now_ms = self._now_ms()
-        result = shard.decide(c.Loaded(), now_ms)
-        for record in result.records:
-            assert not record.is_durable, "what follows from the journal is not written again"
-            shard.replay(record)
-        self._set_timers(result, now_ms)
+
+    def _logs_found(self, shard: GroupShard) -> LogsFound:
+        """What the logs are like whose records were acknowledged one by one."""
+        found = {}
+        for (topic_id, number), epochs in shard.epochs_in_doubt().items():
+            topic = self._broker.topics.get_by_id(topic_id)
+            if topic is None or not topic.has_partition(number):
+                continue
+            log = topic.partitions[number].log
+            found[topic_id, number] = LogState(
+                log_start_offset=log.log_start_offset,
+                log_end_offset=log.log_end_offset,
+                leader_epoch=log.leader_epoch,
+                epoch_ends={epoch: _epoch_end(log, epoch) for epoch in epochs},
+            )
+        return LogsFound(logs=found)
 
     def _new_shard(self) -> GroupShard:
         shard = GroupShard(self._settings, self._surroundings)
@@ -207,42 +254,39 @@ class ShardDriver:
         self, command: Command, result: Result, now_ms: int
     ) -> Deferred[KafkaError | None] | None:
         """Carry out a decision; a Deferred when its answers have to wait for the disk."""
-        is_written = self._record(command, result, now_ms) if result.records else False
+        written = self._record(command, result, now_ms) if result.records else ()
         if result.timers and self._set_timers(result, now_ms):
             self.arm()
         for task in result.tasks:
             self._begin(task)
         woken = [(self._parked.pop(wake.waiter, None), wake.response) for wake in result.wakes]
-        if not is_written or not self._broker.must_sync(self.partition, acks=-1):
+        unsynced = [one for one in written if self._broker.must_sync(one, acks=-1)]
+        if not unsynced:
             if woken:
                 _answer(woken)
             return None
         later: Deferred[KafkaError | None] = Deferred()
+        outcomes: list[bool] = []
 
         def synced(is_safe: bool) -> None:
+            outcomes.append(is_safe)
+            if len(outcomes) < len(unsynced):
+                return
             refusal = None
-            if not is_safe:
+            if not all(outcomes):
                 refusal = KafkaError(ErrorCode.NOT_COORDINATOR, "The journal is not on disk.")
                 self._fail(refusal.message)
             _answer([(parked, refusal or response) for parked, response in woken])
             later.complete(refusal)
 
-        self._broker.flusher.sync(self.partition.log, synced)
+        for one in unsynced:
+            self._broker.flusher.sync(one.log, synced)
         return later
 
-    def _record(self, command: Command, result: Result, now_ms: int) -> bool:
-        """Make a decision's records the truth; whether any of them went to the journal."""
+    def _record(self, command: Command, result: Result, now_ms: int) -> list[Partition]:
+        """Make a decision's records the truth; the journals that some of them went to."""
         durable = [record for record in result.records if record.is_durable]
-        if durable:
-            try:
-                size_bytes = append_records(self.partition.log, durable, now_ms)
-            except KafkaError as error:
-                if error.code in TOO_LARGE_CODES:
-                    # Nothing was written and nothing has changed: only this request suffers.
-                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
-                self._fail(error.message)
-                raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
-            self._broker.purgatory.mark(self.partition, size_bytes)
+        written = self._write(durable, now_ms) if durable else []
         try:
             self._metrics.before_replay(self.shard, command, result.records)
             for record in result.records:
@@ -252,7 +296,31 @@ class ShardDriver:
             self._fail(repr(error))
             raise
         self._on_records(result.records)
-        return bool(durable)
+        return written
+
+    def _write(self, durable: list[Any], now_ms: int) -> list[Partition]:
+        """Append to the journals, that of individual commits first; those that were written."""
+        written: list[Partition] = []
+        try:
+            if self.individual is not None:
+                progress = [one for one in durable if isinstance(one, _PROGRESS_RECORDS)]
+                if progress:
+                    log = self.individual.log
+                    size_bytes = append_records(log, progress, now_ms, encode_progress)
+                    self._broker.purgatory.mark(self.individual, size_bytes)
+                    written.append(self.individual)
+                    durable = [one for one in durable if not isinstance(one, _PROGRESS_RECORDS)]
+            if durable:
+                size_bytes = append_records(self.partition.log, durable, now_ms)
+                self._broker.purgatory.mark(self.partition, size_bytes)
+                written.append(self.partition)
+        except KafkaError as error:
+            if error.code in TOO_LARGE_CODES and not written:
+                # Nothing was written and nothing has changed: only this request suffers.
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
+            self._fail(error.message)
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
+        return written
 
     def _fail(self, why: str) -> None:
         """Memory and journal may differ: forget what is in memory and read what is on disk."""
@@ -260,8 +328,9 @@ class ShardDriver:
             return
         logs.error("coordinator.shard.failed", shard=self._name, reason=why)
         parked, self._parked = self._parked, {}
-        if self.partition.log.failed is not None:
-            self._refuse(f"The journal takes no more records: {self.partition.log.failed}.")
+        failed = self.partition.log.failed or (self.individual and self.individual.log.failed)
+        if failed:
+            self._refuse(f"The journal takes no more records: {failed}.")
         elif self._steady_ms() < self._reload_from_ms:
             # Reading it again has not helped a moment ago, and costs the others their time.
             self.refusal = KafkaError(ErrorCode.NOT_COORDINATOR, why)
@@ -374,6 +443,12 @@ class ShardDriver:
         self.arm()
         parked, self._parked = self._parked, {}
         _answer([(deferred, why) for deferred in parked.values()])
+
+
+def _epoch_end(log: PartitionLog, epoch: int) -> int:
+    """Where a leader epoch ended; an epoch that the log never had says nothing about it."""
+    end_offset = log.offset_for_leader_epoch(epoch)[1]
+    return end_offset if end_offset >= 0 else log.log_start_offset
 
 
 def _answer(woken: list[tuple[Deferred[Any] | None, Any]]) -> None:

@@ -29,8 +29,15 @@ from anabranch.model.topics import (
 )
 from anabranch.observe import logs
 
-# What Kafka calls internal; any other topic with two underscores is a user's own.
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+# What Kafka calls internal, and KIP-X; any other topic with two underscores is a user's own.
+INTERNAL_TOPICS = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__individual_commit_offsets",
+    }
+)
 
 # What a branch topic keeps of its source besides the name: names can be given again.
 BRANCH_SOURCE_ID_CONFIG: Final = "branch.source.topic.id"
