@@ -111,6 +111,13 @@ class Topics:
     def must_get(self, name: str) -> Topic:
         return self._by_name[name]
 
+    def id_of(self, topic: str | bytes) -> bytes | None:
+        """The id of a topic by its name or its id; None for a name that is none."""
+        if isinstance(topic, bytes):
+            return topic
+        known = self._by_name.get(topic)
+        return known.topic_id if known is not None else None
+
     def get_by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
 

@@ -4,11 +4,19 @@ A fetch is read again when what it waited for has come: it goes on from where it
 to, and uses the chunk that was sorted for it even if the cache could not keep it.
 """
 
+from anabranch.branch.withhold import withhold
 from anabranch.broker.branch_cache import CachedChunk
-from anabranch.broker.branch_reader import BranchReader, Search, SplitJob, join_parts
+from anabranch.broker.branch_reader import (
+    BranchRead,
+    BranchReader,
+    Search,
+    SplitJob,
+    join_parts,
+)
 from anabranch.broker.fetch_sessions import FetchedPartition, SessionKey
 from anabranch.broker.partition import Partition
 from anabranch.model.errors import KafkaError
+from anabranch.model.offset_ranges import OffsetRanges
 
 _NO_RECORDS = memoryview(b"")
 
@@ -50,6 +58,10 @@ class BranchReads:
         self.may_linger = False
         self.lingering = {}
 
+    def has_read(self, wanted: FetchedPartition) -> bool:
+        """Whether a partition was read at all, and not refused."""
+        return (wanted.topic, wanted.index) in self._covered_offsets
+
     def covered_offset(self, wanted: FetchedPartition) -> int:
         """How far a partition was looked through for what was asked of it."""
         return self._covered_offsets.get((wanted.topic, wanted.index), wanted.fetch_offset)
@@ -61,10 +73,14 @@ class BranchReads:
         room: int,
         end: int,
         *,
+        done: OffsetRanges,
         is_first: bool,
         is_last: bool,
     ) -> tuple[bytes | memoryview, int]:
-        """Records, and how many bytes of them count; a filler does not."""
+        """Records, and how many bytes of them count; a filler does not.
+
+        Those at the offsets in `done` are left out.
+        """
         offset = wanted.fetch_offset
         if offset == end:
             return _NO_RECORDS, 0  # where most fetches wait
@@ -81,6 +97,8 @@ class BranchReads:
             search=self._searches.get(key),
             held=self._held,
         )
+        if done and read.parts:
+            read = _without_done(read, done, offset, end)
         self._covered_offsets[key] = read.covered_offset
         if not read.parts:
             self._searches[key] = Search(read.covered_offset, read.scanned_bytes)
@@ -92,3 +110,27 @@ class BranchReads:
         with_filler = bool(read.parts) or is_over
         records = join_parts(read, partition.log.leader_epoch, with_filler=with_filler)
         return records, read.size_bytes
+
+
+def _without_done(read: BranchRead, done: OffsetRanges, offset: int, end: int) -> BranchRead:
+    """A read without the records that are done already."""
+    parts: list[memoryview] = []
+    next_offset, covered_offset = offset, read.covered_offset
+    for part in read.parts:
+        rest = withhold(part, done.below(covered_offset))
+        if rest.next_offset is not None:
+            parts.append(rest.records)
+            next_offset = rest.next_offset
+        if rest.source_bytes < len(part):
+            # So much was decompressed that the rest is for another fetch.
+            covered_offset = rest.covered_offset
+            break
+    return BranchRead(
+        parts,
+        sum(map(len, parts)),
+        next_offset,
+        covered_offset,
+        read.scanned_bytes,
+        # Nothing is left of it: the reader shall go on at once, not when its time is up.
+        is_exhausted=not parts and covered_offset < end,
+    )

@@ -31,7 +31,12 @@ from anabranch.broker.partition import Partition
 from anabranch.broker.purgatory import ParkedFetch
 from anabranch.coordinator.cooperative.acks import SubCode
 from anabranch.handlers.branch_fetch import BranchReads
-from anabranch.handlers.range_fetch import RangeFetchError, range_answer, range_partition
+from anabranch.handlers.range_fetch import (
+    RangeFetchError,
+    done_of,
+    range_answer,
+    range_partition,
+)
 from anabranch.handlers.route import RequestContext, route
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -147,7 +152,13 @@ class _Fetch:
                     if self.branches is None:
                         self.branches = BranchReads(self.broker.branches, may_linger=self.may_wait)
                     records, found_bytes = self.branches.read(
-                        partition, wanted, room, end, is_first=is_first, is_last=is_last
+                        partition,
+                        wanted,
+                        room,
+                        end,
+                        done=done_of(self.broker, wanted),
+                        is_first=is_first,
+                        is_last=is_last,
                     )
                 else:
                     records = log.read(wanted.fetch_offset, room, min_one_batch=is_first, upto=end)
@@ -187,6 +198,8 @@ class _Fetch:
         Partitions that got records move to the end, so that none is starved when the response is
         too small for all of them.
         """
+        if self.branches is not None:
+            self._note_deliveries(self.branches)
         if self.session is None:
             return
         partitions = self.session.partitions
@@ -201,6 +214,23 @@ class _Fetch:
                 if data.records:
                     del partitions[name, data.partition_index]
                     partitions[name, data.partition_index] = wanted
+
+    def _note_deliveries(self, branches: BranchReads) -> None:
+        """Remember how far members were shown records: they cannot acknowledge others."""
+        for wanted in self.wanted:
+            asked = wanted.range_fetch
+            topic_id = self.broker.topics.id_of(wanted.topic)
+            if asked is None or not asked.group_id or topic_id is None:
+                continue
+            if branches.has_read(wanted):
+                self.broker.deliveries.note(
+                    asked.group_id,
+                    topic_id,
+                    wanted.index,
+                    asked.member_id,
+                    asked.member_epoch,
+                    branches.covered_offset(wanted),
+                )
 
 
 def _failed(wanted: FetchedPartition, error: KafkaError, read_committed: bool) -> PartitionData:

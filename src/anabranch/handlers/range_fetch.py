@@ -7,6 +7,7 @@ what it will acknowledge. It may still read what it has been told to give up, un
 from collections.abc import Iterable
 
 from anabranch.broker.broker import Broker
+from anabranch.broker.fetch_sessions import FetchedPartition
 from anabranch.broker.partition import Partition
 from anabranch.broker.topics import Topic
 from anabranch.coordinator.cooperative.acks import SubCode
@@ -14,6 +15,7 @@ from anabranch.coordinator.cooperative.holdings import holdings_of, owners_by_pl
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.handlers.consumer_group_heartbeat import read_key_range
 from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.model.offset_ranges import EMPTY, OffsetRanges
 from anabranch.model.units import ALL_SLOTS, SlotRange, hashes_of
 from anabranch.wire.messages.cooperation import KeyRange, RangeFetch, RangeFetchAnswer
 
@@ -104,6 +106,28 @@ def _joined(slots: list[SlotRange]) -> tuple[SlotRange, ...]:
         else:
             joined.append(one)
     return tuple(joined)
+
+
+def done_of(broker: Broker, wanted: FetchedPartition) -> OffsetRanges:
+    """What the reader's group has done of its ranges already, above where it reads.
+
+    A record is withheld if it is done whichever of the ranges it is in. Where ranges are not
+    equally far, the reader, who knows what is done of each, leaves out the rest itself.
+    """
+    asked = wanted.range_fetch
+    topic_id = broker.topics.id_of(wanted.topic)
+    if asked is None or not asked.group_id or topic_id is None:
+        return EMPTY
+    tracked = broker.groups.progress(asked.group_id).get((topic_id, wanted.index))
+    if tracked is None or not tracked.progress.ranges_count:
+        return EMPTY
+    done: OffsetRanges | None = None
+    for slots in asked_ranges(asked):
+        for interval in tracked.progress.within(slots):
+            below = OffsetRanges([(0, interval.watermark - 1)] if interval.watermark else [])
+            of_interval = interval.done.union(below)
+            done = of_interval if done is None else done.intersection(of_interval)
+    return (done or EMPTY).at_or_above(wanted.fetch_offset)
 
 
 def range_answer(asked: RangeFetch, covered_offset: int) -> RangeFetchAnswer:
