@@ -19,7 +19,7 @@ from anabranch.client.range_work import RangeState, RangeWork
 from anabranch.client.records import ConsumerRecord
 from anabranch.client.timing import Lease
 from anabranch.client.work_queues import BatchQueue, KeyQueue, WorkQueue
-from anabranch.client.workload import FetchedRecord, Workload
+from anabranch.client.workload import Row, Workload
 from anabranch.model.units import SLOT_COUNT, SlotRange, Unit
 
 EDGES = [0, 16_384, 32_768, 49_152, SLOT_COUNT]
@@ -45,7 +45,7 @@ class WorkloadMachine(RuleBasedStateMachine):
         self.target: dict[int, int] = {}  # quarter: epoch
         self.out: list[ConsumerRecord] = []
         self.processed: set[int] = set()
-        self.fetches: list[tuple[list[SlotRange], int, int, list[FetchedRecord]]] = []
+        self.fetches: list[tuple[list[SlotRange], int, int, list[Row]]] = []
         self.told: list[object] = []
         self.was_draining: set[int] = set()
 

@@ -8,7 +8,7 @@ from anabranch.client.range_work import DoneBefore, RangeWork
 from anabranch.client.records import ConsumerRecord, TopicPartition
 from anabranch.client.timing import Lease
 from anabranch.client.work_queues import KeyQueue, WorkQueue
-from anabranch.client.workload import FetchedRecord, Workload
+from anabranch.client.workload import Row, Workload
 from anabranch.coordinator.cooperative.progress import PartitionProgress, new_progress, with_done
 from anabranch.model.units import ALL_SLOTS, SlotRange, Unit
 
@@ -43,9 +43,9 @@ class Log:
         assert key is not None
         return slot_of_key(key)
 
-    def fetch(self, asked: list[SlotRange], first: int, upto: int) -> list[FetchedRecord]:
+    def fetch(self, asked: list[SlotRange], first: int, upto: int) -> list[Row]:
         return [
-            FetchedRecord(offset, 0, self.keys[offset], b"", ())
+            (offset, 0, self.keys[offset], b"", (), self.keys[offset], self.slot(offset))
             for offset in range(first, min(upto, self.end))
             if any(one.first <= self.slot(offset) < one.end for one in asked)
         ]

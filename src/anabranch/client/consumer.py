@@ -160,6 +160,10 @@ class CooperativeConsumer:
                 return record
             await self._ready.wait()
 
+    def take_nowait(self) -> ConsumerRecord | None:
+        """The next record if one is there; None also before the first poll."""
+        return self._core.take() if self._mode == "poll" and not self._is_closed else None
+
     def ack(self, record: ConsumerRecord) -> bool:
         """The record is processed. False when that does not count, because its key range is not
         ours any more: then somebody else will process it again. Callable from any thread."""

@@ -8,6 +8,7 @@ lane at once. Ranges that come back at the same time go on together.
 import asyncio
 import time
 
+from anabranch.branch.slots import DEFAULT_RULE
 from anabranch.client.cluster import is_worth_retrying
 from anabranch.client.core import Core, log
 from anabranch.client.errors import (
@@ -22,10 +23,10 @@ from anabranch.client.fetch_plan import BufferLimits, PartitionFetch, finish, pl
 from anabranch.client.hand_over import HandOver
 from anabranch.client.membership import Membership
 from anabranch.client.range_work import Place, RangeWork
-from anabranch.client.record_reader import read_records
+from anabranch.client.record_reader import FetchedRecords
 from anabranch.client.records import KeyRange
 from anabranch.client.timing import Attempts
-from anabranch.client.workload import FetchedRecord, StrangeRecordError
+from anabranch.client.workload import StrangeRecordError
 from anabranch.model.errors import ErrorCode
 from anabranch.model.units import SlotRange
 from anabranch.wire.messages.cooperation import KeyRange as WireRange
@@ -41,9 +42,9 @@ from anabranch.wire.messages.fetch import (
 
 _LANES_MAX = 4
 _TOPIC_IDS_VERSION = 13
-# Records are taken over in stretches of this length, between which others have their turn.
-_STRETCH_S = 0.005
-_CHECKED_EVERY_RECORDS = 64
+# Records are taken over in stretches, between which others have their turn after so long.
+_STRETCH_RECORDS = 256
+_STRETCH_S = 0.003
 
 _LEADER_ERRORS = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -221,59 +222,61 @@ class Fetcher:
         self, fetch: PartitionFetch, data: PartitionData, answer: RangeFetchAnswer
     ) -> None:
         applied = sorted(KeyRange(one.first_hash, one.last_hash).slots for one in answer.ranges)
-        size_bytes = len(data.records) if data.records else 0
-        first = fetch.first
+        content = memoryview(data.records or b"")
+        upto = max(answer.covered_offset, fetch.first)
         taken = 0
-        try:
-            for batch, next_offset in read_records(data.records or b""):
-                upto = min(next_offset, answer.covered_offset)
-                taken += await self._take_batch(fetch, applied, batch, first, upto)
-                first = max(first, upto)
-            self._deliver(fetch, applied, [], first, max(first, answer.covered_offset))
-        except CorruptRecordsError as error:
-            self._take_corrupt(fetch, applied, answer, error)
-        except StrangeRecordError as error:
-            log.warning("%s: %s; asking for the topic's rule again", fetch.place[1], error)
-            await self._hand_over.learn_rule(fetch.place[0], again=True)
-            return
+        if content:
+            rule = self._core.workload.rules.get(fetch.place[0], DEFAULT_RULE)
+            records = FetchedRecords(content, rule, fetch.first)
+            if records.damaged:
+                self._take_damage(fetch, records.damaged)
+            if not records.is_whole:
+                upto = min(upto, records.next_offset)
+            try:
+                taken = await self._deliver(fetch, applied, records, upto)
+            except StrangeRecordError as error:
+                log.warning("partition %d: %s; asking for its rule again", fetch.place[1], error)
+                await self._hand_over.learn_rule(fetch.place[0], again=True)
+                self._rest(fetch.place, str(error))
+                return
+        else:
+            with self._core.lock:
+                self._core.workload.deliver(fetch.place, applied, (), fetch.first, upto)
         self._attempts.pop(fetch.place, None)
-        self._note(fetch, data, size_bytes / taken if taken else 0.0)
+        self._note(fetch, data, len(content) / taken if taken else 0.0)
         if taken:
             self._core.on_ready()
             self._core.set_alarm()
 
-    async def _take_batch(
-        self,
-        fetch: PartitionFetch,
-        applied: list[SlotRange],
-        records: list[FetchedRecord],
-        first: int,
-        upto: int,
+    async def _deliver(
+        self, fetch: PartitionFetch, applied: list[SlotRange], records: FetchedRecords, upto: int
     ) -> int:
-        """Take over one batch, in stretches between which others have their turn."""
+        """Take records over, in stretches between which others have their turn."""
+        core = self._core
+        first = fetch.first
         taken = 0
-        start = 0
         began_at = time.monotonic()
-        for end in range(_CHECKED_EVERY_RECORDS, len(records), _CHECKED_EVERY_RECORDS):
-            middle = records[end].offset
-            taken += self._deliver(fetch, applied, records[start:end], first, middle)
-            first, start = middle, end
+        for start in range(0, max(len(records), 1), _STRETCH_RECORDS):
+            end = start + _STRETCH_RECORDS
+            until = records.offset(end) if end < len(records) else upto
+            rows = records.rows(start, end)
+            with core.lock:
+                taken += core.workload.deliver(fetch.place, applied, rows, first, until)
+            first = until
             if time.monotonic() - began_at > _STRETCH_S:
-                self._core.on_ready()
+                core.on_ready()
                 await asyncio.sleep(0)
                 began_at = time.monotonic()
-        return taken + self._deliver(fetch, applied, records[start:], first, upto)
+        return taken
 
-    def _deliver(
-        self,
-        fetch: PartitionFetch,
-        applied: list[SlotRange],
-        records: list[FetchedRecord],
-        first: int,
-        upto: int,
-    ) -> int:
-        with self._core.lock:
-            return self._core.workload.deliver(fetch.place, applied, records, first, upto)
+    def _take_damage(self, fetch: PartitionFetch, damaged: list[str]) -> None:
+        place = self._core.cluster.place_of(*fetch.place)
+        if self._core.settings.corrupt_batches == "fail":
+            raise CorruptRecordsError(
+                f"{place}: {damaged[0]}; corrupt_batches='skip' goes on without such batches"
+            )
+        for one in damaged:
+            log.error("%s: %s; skipped", place, one)
 
     def _note(self, fetch: PartitionFetch, data: PartitionData, record_bytes: float) -> None:
         leader = self._core.cluster.leader_of(*fetch.place)
@@ -288,19 +291,6 @@ class Fetcher:
     def _works_of(self, fetch: PartitionFetch) -> list[RangeWork]:
         works = self._core.workload.of_place(fetch.place)
         return [work for work in works if work.fetch is fetch]
-
-    def _take_corrupt(
-        self,
-        fetch: PartitionFetch,
-        applied: list[SlotRange],
-        answer: RangeFetchAnswer,
-        error: CorruptRecordsError,
-    ) -> None:
-        place = self._core.cluster.place_of(*fetch.place)
-        if self._core.settings.corrupt_batches == "fail":
-            raise CorruptRecordsError(f"{place}: {error}") from error
-        log.error("%s: %s; skipped", place, error)
-        self._deliver(fetch, applied, [], fetch.first, answer.covered_offset)
 
     # What went wrong ------------------------------------------------------------------------------
 

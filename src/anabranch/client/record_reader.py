@@ -1,37 +1,83 @@
-"""Records out of what a fetch brought."""
+"""Records out of what a fetch brought, made in compiled code."""
 
 from collections.abc import Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING
 
-from anabranch.client.errors import CorruptRecordsError
-from anabranch.client.workload import FetchedRecord
-from anabranch.model.errors import KafkaError
+from anabranch.branch.slots import SlotRule
+from anabranch.client.ordering import order_of
+from anabranch.client.records import UNORDERED, Headers, OrderKey
+from anabranch.client.workload import Row
+
+if TYPE_CHECKING:
+    from anabranch.branch.record_columns import RecordColumns
 
 
-def read_records(content: bytes | memoryview) -> Iterator[tuple[list[FetchedRecord], int]]:
-    """The records of each batch, and the offset after it; CorruptRecordsError when one is broken.
+class FetchedRecords:
+    """The records of one partition from `first` on."""
 
-    A batch that was cut off by the end of the answer comes again with the next fetch.
-    """
-    if not content:
-        return
-    # Late, because it brings the libraries for compressed records with it.
-    from anabranch.wire.record_batch import crc_ok, iter_headers, iter_records
+    __slots__ = (
+        "_columns",
+        "_has_headers",
+        "_keys",
+        "_orders",
+        "_values",
+        "damaged",
+        "is_whole",
+        "next_offset",
+    )
 
-    view = memoryview(content)
-    try:
-        for position, header in iter_headers(view):
-            size = header.size_bytes
-            if not crc_ok(view, position, size):
-                raise CorruptRecordsError(
-                    f"the batch at offset {header.base_offset} does not match its checksum"
-                )
-            if header.is_control:
-                yield [], header.next_offset
-                continue
-            records = [
-                FetchedRecord._make(record)
-                for record in iter_records(view[position : position + size])
-            ]
-            yield records, header.next_offset
-    except KafkaError as error:
-        raise CorruptRecordsError(error.message) from error
+    def __init__(self, content: memoryview, rule: SlotRule, first: int) -> None:
+        # Late, because it brings the libraries for compressed records with it.
+        from anabranch.branch.record_columns import read_records
+
+        columns = read_records(content, rule, from_offset=first)
+        self._columns: RecordColumns = columns
+        self._keys = columns.keys()
+        self._values = columns.values()
+        self._has_headers = any(columns.header_sizes)
+        self._orders = _orders_of(columns, self._keys, rule)
+        # What cannot be read, in words.
+        self.damaged = [
+            f"the batch at offset {one.base_offset} cannot be read: {one.damage.value}"
+            for one in columns.damaged
+        ]
+        # Whether everything that came was read: a few bytes can decompress to more than fits.
+        self.is_whole = columns.source_bytes == len(content) or bool(columns.damaged)
+        self.next_offset = columns.next_offset
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def offset(self, index: int) -> int:
+        offset: int = self._columns.offsets[index]
+        return offset
+
+    def rows(self, start: int, end: int) -> Iterator[Row]:
+        """Some of the records."""
+        columns = self._columns
+        stretch = slice(start, end)
+        headers: Iterator[Headers] = repeat(())
+        if self._has_headers:
+            headers = map(columns.headers, range(start, min(end, len(self))))
+        return zip(
+            columns.offsets[stretch],
+            columns.timestamps[stretch],
+            self._keys[stretch],
+            self._values[stretch],
+            headers,
+            self._orders[stretch],
+            columns.slots[stretch],
+            strict=False,
+        )
+
+
+def _orders_of(
+    columns: "RecordColumns", keys: list[bytes | None], rule: SlotRule
+) -> list[OrderKey]:
+    """By what each record keeps its order."""
+    if rule.ordering_header is not None:
+        return [order_of(key, columns.headers(i), rule) for i, key in enumerate(keys)]
+    if rule.is_null_key_ordered or None not in keys:
+        return list(keys)
+    return [UNORDERED if key is None else key for key in keys]

@@ -13,10 +13,9 @@ What is kept, whatever happens
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from anabranch.branch.slots import DEFAULT_RULE, SlotRule
-from anabranch.client.ordering import hash_of, order_of, slot_of
+from anabranch.client.ordering import hash_of, slot_of
 from anabranch.client.range_work import (
     DoneBefore,
     Failure,
@@ -34,21 +33,15 @@ from anabranch.client.records import (
     ConsumerRecord,
     FencingToken,
     Headers,
+    OrderKey,
     TopicPartition,
 )
 from anabranch.client.timing import Lease
 from anabranch.client.work_queues import WorkQueue
 from anabranch.model.units import SlotRange, Unit
 
-
-class FetchedRecord(NamedTuple):
-    """A record as it came."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
+Row = tuple[int, int, bytes | None, bytes | None, Headers, OrderKey, int]
+"""A record as it came: offset, timestamp, key, value, headers, what it is ordered by, and slot."""
 
 
 class StrangeRecordError(Exception):
@@ -126,7 +119,7 @@ class Workload:
         self,
         place: Place,
         asked: Sequence[SlotRange],
-        records: Iterable[FetchedRecord],
+        records: Iterable[Row],
         first: int,
         upto: int,
     ) -> int:
@@ -137,25 +130,29 @@ class Workload:
         done, or came before, is left out. Returns how many records were taken.
         StrangeRecordError when one is of other slots.
         """
-        rule = self.rules.get(place[0], DEFAULT_RULE)
-        starts = [slots.first for slots in asked]
         takers = self._takers(place, asked, first)
-        taker_starts = [work.slots.first for work in takers]
+        starts = [work.slots.first for work in takers]
         taken = 0
-        for offset, timestamp, key, value, headers in records:
-            order = order_of(key, headers, rule)
-            slot = slot_of(order, offset)
-            at = bisect_right(starts, slot) - 1
-            if at < 0 or slot >= asked[at].end:
-                raise StrangeRecordError(f"slot {slot} at offset {offset} was not asked for")
-            at = bisect_right(taker_starts, slot) - 1
-            if at < 0 or slot >= takers[at].slots.end:
+        work_first = work_end = 0
+        for offset, timestamp, key, value, headers, order, slot in records:
+            if not work_first <= slot < work_end:
+                at = bisect_right(starts, slot) - 1
+                if at < 0 or slot >= takers[at].slots.end:
+                    _check_asked(asked, slot, offset)
+                    continue
+                work = takers[at]
+                work_first, work_end = work.slots
+                add = self.queue.add if not work.done_before and not work.rests else None
+            if offset < work.position:
                 continue
-            work = takers[at]
-            if offset < work.position or (work.done_before and work.is_done_before(slot, offset)):
-                continue
-            record = ConsumerRecord(work, offset, timestamp, key, value, headers, order)
-            self._add(work, record)
+            if add is None:
+                if work.is_done_before(slot, offset):
+                    continue
+                self._add(work, ConsumerRecord(work, offset, timestamp, key, value, headers, order))
+            else:
+                record = ConsumerRecord(work, offset, timestamp, key, value, headers, order)
+                work.open[offset] = record
+                add(record)
             taken += 1
         for work in takers:
             if work.position < upto:
@@ -288,3 +285,8 @@ class Workload:
             elif offset in rests:
                 record.attempt = rests[offset].attempts + 1
                 self.queue.rest_until(record, rests[offset].until)
+
+
+def _check_asked(asked: Sequence[SlotRange], slot: int, offset: int) -> None:
+    if not any(slots.first <= slot < slots.end for slots in asked):
+        raise StrangeRecordError(f"slot {slot} at offset {offset} was not asked for")
