@@ -16,7 +16,7 @@ from workload_kit import PLACE, TOPIC_ID, Coordinator, Log, key_in
 from anabranch.client.acks import gather, take_back
 from anabranch.client.holdings import Holdings
 from anabranch.client.range_work import RangeState, RangeWork
-from anabranch.client.records import ConsumerRecord
+from anabranch.client.records import STARTED, ConsumerRecord
 from anabranch.client.timing import Lease
 from anabranch.client.work_queues import BatchQueue, KeyQueue, WorkQueue
 from anabranch.client.workload import Row, Workload
@@ -167,6 +167,8 @@ class WorkloadMachine(RuleBasedStateMachine):
     def check_start(self, record: ConsumerRecord) -> None:
         assert self.now < self.last_sent_at + 90, "started after the lease"
         assert record._work.state is RangeState.ACTIVE, "started of a range that is not ours"
+        slot = self.log.slot(record.offset)
+        assert not self.coordinator.progress.is_done(slot, record.offset), "started what is done"
         assert [one for one in self.out if one.key == record.key] == [], "two of a key at once"
         before = {o for o in range(record.offset) if self.log.keys[o] == record.key}
         assert before <= self.processed, "overtook an earlier record of its key"
@@ -284,6 +286,8 @@ class PollMachine(WorkloadMachine):
     def check_start(self, record: ConsumerRecord) -> None:
         assert self.now < self.last_sent_at + 90, "started after the lease"
         assert record._work.state is RangeState.ACTIVE, "started of a range that is not ours"
+        slot = self.log.slot(record.offset)
+        assert not self.coordinator.progress.is_done(slot, record.offset), "started what is done"
         of_key = {o for o in range(record.offset) if self.log.keys[o] == record.key}
         started = {one.offset for one in self.out if one.key == record.key}
         assert of_key <= self.processed | started, "overtook an earlier record of its key"
@@ -294,13 +298,7 @@ class PollMachine(WorkloadMachine):
         record = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
         self.workload.failed(record, retry_after_s=rest_s, reason="no", now=self.now)
         # What was taken back with it will come again.
-        self.out = [
-            one
-            for one in self.out
-            if one.key != record.key
-            or one.offset < record.offset
-            or one._work.state is RangeState.GONE
-        ]
+        self.out = [one for one in self.out if one._state == STARTED]
         self._give_back()
 
 

@@ -55,7 +55,7 @@ def new_workload(queue: WorkQueue | None = None) -> Workload:
     """A workload without a lease to watch."""
     lease = Lease()
     lease.renew_for_ever()
-    return Workload(queue or KeyQueue(), lease)
+    return Workload(KeyQueue() if queue is None else queue, lease)
 
 
 def active(

@@ -25,7 +25,7 @@ from anabranch.wire.offset_set import encode
 
 _FIXED_ACK_BYTES = 64
 _FIXED_FAILURE_BYTES = 32
-REASON_CHARACTERS_MAX = 1000
+REASON_CHARACTERS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
