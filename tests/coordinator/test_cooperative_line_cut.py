@@ -5,7 +5,8 @@ Oracles: for small groups all ways to share out a few heavy slots are tried.
 
 import itertools
 import random
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
 
@@ -468,3 +469,49 @@ def test_no_assignment_as_even_moves_less(owners: list[int], members: int) -> No
 
 def _moves(before: Sequence[int], after: Sequence[int], members: int) -> int:
     return sum(old != new and 0 <= old < members for old, new in zip(before, after, strict=True))
+
+
+# Cost ---------------------------------------------------------------------------------------------
+
+
+def calls(action: Callable[[], object]) -> int:
+    """How many functions are called, in Python or C."""
+    count = 0
+
+    def count_one(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(count_one)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_cost_grows_with_the_group() -> None:
+    """Ten times the members and partitions cost ten to twenty times as much, not a hundred."""
+    costs: list[tuple[int, int, int]] = []
+    for size in (100, 1_000):
+        topics = [topic("t", size)]
+        held = line_cut(crew(size), topics, {}).targets
+        costs.append((
+            calls(lambda topics=topics, size=size: line_cut(crew(size), topics, {})),
+            calls(lambda topics=topics, size=size, held=held: line_cut(
+                crew(size + 1), topics, held
+            )),
+            calls(lambda topics=topics, size=size, held=held: line_cut(
+                crew(size)[1:], topics, held
+            )),
+        ))  # fmt: skip
+    assert all(large < 25 * small for small, large in zip(*costs, strict=True)), costs
+
+
+def test_weights_of_all_slots_cost_little(zipfs: list[dict[int, int]]) -> None:
+    """Loads of 50,000 slots are looked up, not walked through, for each of 64 members."""
+    weights = {(T.topic_id, 0): SlotWeights(zipfs[0])}
+    held = line_cut(crew(64), [T], {}, weights).targets
+    for members in (64, 65):
+        cost = calls(lambda members=members: line_cut(crew(members), [T], held, weights))
+        assert cost < 500_000

@@ -26,6 +26,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from itertools import accumulate
+from operator import add
 from typing import Generic, TypeVar
 
 from anabranch.coordinator.cooperative.cuts import Piece, merge
@@ -47,18 +48,28 @@ class SlotWeights:
     __slots__ = ("_before", "_extra", "_slots", "_starts", "base", "heaviest", "total")
 
     def __init__(self, extra: Mapping[int, int] | None = None, base: int = 1) -> None:
+        slots = sorted(extra) if extra else []
+        self._fill(slots, map(extra.__getitem__, slots) if extra else (), base)
+
+    @classmethod
+    def in_order(cls, slots: Iterable[int], extra: Iterable[int], base: int) -> "SlotWeights":
+        """The same from slots in ascending order and what each weighs above the base."""
+        weights = cls.__new__(cls)
+        weights._fill(slots, extra, base)
+        return weights
+
+    def _fill(self, slots: Iterable[int], extra: Iterable[int], base: int) -> None:
         if base < 1:
             raise ValueError("every slot weighs something: base has to be 1 or more")
-        named = sorted((slot, weight) for slot, weight in (extra or {}).items() if weight > 0)
         self.base = base
-        self._slots = array("H", [slot for slot, _ in named])
-        self._extra = array("q", [weight for _, weight in named])
+        self._slots: array[int] = array("H", slots)
+        self._extra: array[int] = array("q", extra)
         # What the named slots before each weigh above the base, and all slots before it together.
-        self._before = array("q", accumulate(self._extra, initial=0))
-        self._starts = array(
-            "q", [slot * base + more for slot, more in zip(self._slots, self._before, strict=False)]
+        self._before: array[int] = array("q", accumulate(self._extra, initial=0))
+        self._starts: array[int] = array(
+            "q", map(add, map(base.__mul__, self._slots), self._before)
         )
-        self.total = SLOT_COUNT * base + self._before[-1]
+        self.total: int = SLOT_COUNT * base + self._before[-1]
         self.heaviest = base + max(self._extra, default=0)
 
     def of(self, first: int, end: int) -> int:
@@ -380,18 +391,17 @@ class RecordCosts:
 
     def weights(self, rates: Mapping[int, float], smoothing: float = SMOOTHING) -> SlotWeights:
         """The load of each slot that records arrive at, and a little for all others."""
+        slots = sorted(rates)
         unknown = self.mean_ns
-        bounds = [piece.first for piece in self._pieces]
-        loads: dict[int, int] = {}
-        for slot, rate in rates.items():
-            at = bisect_right(bounds, slot) - 1
-            is_known = at >= 0 and slot < self._pieces[at].end
-            loads[slot] = round(rate * (self._pieces[at].owner[0] if is_known else unknown))
-        spread = sum(loads.values()) * smoothing
-        return SlotWeights(
-            {slot: round(load * (1 - smoothing)) for slot, load in loads.items()},
-            max(1, round(spread / SLOT_COUNT)),
-        )
+        loads: list[float] = []
+        at = 0
+        for first, end, (cost, _) in (*self._pieces, Piece(SLOT_COUNT, SLOT_COUNT, (unknown, 0))):
+            below, above = bisect_left(slots, first, at), bisect_left(slots, end, at)
+            loads.extend([rates[slot] * unknown for slot in slots[at:below]])
+            loads.extend([rates[slot] * cost for slot in slots[below:above]])
+            at = above
+        base = max(1, round(sum(loads) * smoothing / SLOT_COUNT))
+        return SlotWeights.in_order(slots, [int(load * (1 - smoothing)) for load in loads], base)
 
 
 def _alike(pieces: list[Piece[tuple[float, int]]]) -> list[Piece[tuple[float, int]]]:
