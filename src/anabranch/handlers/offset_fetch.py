@@ -9,6 +9,9 @@ name. The empty group id is one like any other: clients from before groups commi
 A tagged field of our own (10000), from version 8 on, asks how far groups are with the sources of
 branch topics: it is answered later, when that is counted, and only to who asks. What cannot be told
 is an error in that answer and changes nothing of the rest.
+
+Another one (10001) asks for what groups committed record by record: then every partition is
+answered with its ranges, their owners, and records that failed.
 """
 
 from collections.abc import Mapping
@@ -21,6 +24,11 @@ from anabranch.coordinator.group.consumer_offsets import check_fetch
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.coordinator.group.offsets import committed_offset
 from anabranch.handlers.group_answers import gather
+from anabranch.handlers.individual_commits import (
+    GroupView,
+    individual_progress,
+    view_group,
+)
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.offset_fetch import (
@@ -55,7 +63,10 @@ def handle(
 ) -> OffsetFetchResponse | Deferred[OffsetFetchResponse]:
     if context.version >= _FIRST_WITH_MANY_GROUPS:
         response = OffsetFetchResponse(
-            groups=[_group(broker, context.version, group) for group in request.groups]
+            groups=[
+                _group(broker, context.version, group, request.with_individual)
+                for group in request.groups
+            ]
         )
         if request.branch_progress is None:
             return response
@@ -94,12 +105,13 @@ def _one_group(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
 
 
 def _group(
-    broker: Broker, version: int, asked: OffsetFetchRequestGroup
+    broker: Broker, version: int, asked: OffsetFetchRequestGroup, with_individual: bool = False
 ) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=asked.group_id)
     try:
         _check_member(broker, asked)
         committed = broker.groups.offsets(asked.group_id)
+        view = view_group(broker, asked.group_id) if with_individual else None
     except KafkaError as refusal:
         answer.error_code = refusal.code
         if version < _FIRST_WITH_GROUP_ERROR:
@@ -109,7 +121,22 @@ def _group(
     uses_ids = version >= _FIRST_WITH_TOPIC_IDS
     topics = asked.topics if asked.topics is not None else _all_topics(broker, committed, uses_ids)
     answer.topics = [_answer(broker, topic, committed, uses_ids) for topic in topics]
+    if view is not None:
+        for topic in answer.topics:
+            _add_individual(broker, view, topic, uses_ids)
     return answer
+
+
+def _add_individual(
+    broker: Broker, view: GroupView, answered: OffsetFetchResponseTopics, uses_ids: bool
+) -> None:
+    topics = broker.topics
+    topic = topics.get_by_id(answered.topic_id) if uses_ids else topics.get(answered.name)
+    now_ms = broker.now_ms()
+    for partition in answered.partitions:
+        partition.individual = individual_progress(
+            view, topic, partition.partition_index, partition.committed_offset, now_ms
+        )
 
 
 def _check_member(broker: Broker, asked: OffsetFetchRequestGroup) -> None:

@@ -3,12 +3,14 @@
 Rules
 - Progress hangs on a committed offset of the group: the stable offset is projected there when
   progress begins and whenever it moves, and when that offset is forgotten, so is the progress. So
-  whoever deletes a group, its offsets or a topic finds nothing of it later.
+  whoever deletes a group, its offsets or a topic finds nothing of it later. While there are slots
+  that nobody has spoken of, there is no stable offset, and -1 is committed: for clients that is as
+  if nothing were.
 - `ProgressBook.replay` is the only way the book changes.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -19,6 +21,7 @@ from anabranch.coordinator.cooperative.progress import (
 )
 from anabranch.coordinator.cooperative.records import (
     SNAPSHOT_EVERY,
+    AckedRange,
     Place,
     ProgressDelta,
     ProgressForgotten,
@@ -95,10 +98,27 @@ class ProgressBook:
             del self._groups[group_id]
 
 
+def with_acked(progress: PartitionProgress, acked: Iterable[AckedRange]) -> PartitionProgress:
+    for one in acked:
+        progress = with_done(progress, one.slots, one.watermark, one.done)
+    return progress
+
+
+def expired(progress: PartitionProgress, log_start_offset: int) -> list[AckedRange]:
+    """What the log does not have any more, as if it were done.
+
+    Slots that nobody has spoken of (a watermark of -1) begin where their first owner does.
+    """
+    return [
+        AckedRange(interval.slots, log_start_offset)
+        for interval in progress.intervals
+        if 0 <= interval.watermark < log_start_offset
+    ]
+
+
 def apply_delta(progress: PartitionProgress, delta: ProgressDelta) -> PartitionProgress:
     """The progress after what a delta says."""
-    for acked in delta.acked:
-        progress = with_done(progress, acked.slots, acked.watermark, acked.done)
+    progress = with_acked(progress, delta.acked)
     for failed in delta.failed:
         progress = with_attempt(progress, failed.offset, failed.attempt)
     return dataclasses.replace(progress, leader_epoch=delta.leader_epoch)

@@ -21,7 +21,12 @@ from anabranch.coordinator.cooperative.acks import (
     SubCode,
     take_acks,
 )
-from anabranch.coordinator.cooperative.book import GroupProgress, ProgressDraft
+from anabranch.coordinator.cooperative.book import (
+    GroupProgress,
+    ProgressDraft,
+    expired,
+    with_acked,
+)
 from anabranch.coordinator.cooperative.commands import (
     NO_OFFSET,
     AcksAnswer,
@@ -36,7 +41,6 @@ from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
     new_progress,
     with_attempt,
-    without_expired,
 )
 from anabranch.coordinator.cooperative.records import AckedRange, FailedAttempt, ProgressDelta
 from anabranch.coordinator.cooperative.retries import next_attempt
@@ -49,7 +53,7 @@ from anabranch.coordinator.group.records import OffsetCommitted
 from anabranch.coordinator.runtime.result import Result
 from anabranch.model.errors import ErrorCode
 from anabranch.model.offset_ranges import EMPTY, OffsetRanges
-from anabranch.model.units import ALL_SLOTS, SlotRange
+from anabranch.model.units import SlotRange
 
 # A committed offset that does not move is written again after so long, for it must not expire
 # while somebody works on what follows it.
@@ -151,9 +155,10 @@ def _take_partition(
     if known is not None:
         before = known.progress
     else:
-        offset = committed.offset if committed is not None else 0
-        before = new_progress(max(offset, asked.facts.log_start_offset))
-    progress, acked = _without_expired(before, asked.facts.log_start_offset)
+        # Slots that nobody has spoken of begin where their first owner does, as partitions do.
+        before = new_progress(committed.offset if committed is not None else NO_OFFSET)
+    acked = expired(before, asked.facts.log_start_offset)
+    progress = with_acked(before, acked)
     outcomes: list[AckOutcome] = []
     for ack in asked.acks:
         progress, parts = _take_ack(taking, progress, ack, outcomes)
@@ -176,11 +181,10 @@ def _take_partition(
         else:
             delta = ProgressDelta(leader_epoch=epoch, acked=tuple(acked), failed=tuple(failed))
             draft.add(place, delta, progress)
-    stable_offset = progress.stable_offset
-    if draft.get(place) is None and committed is None:
-        stable_offset = NO_OFFSET  # nobody has said anything yet
     return PartitionAnswer(
-        stable_offset=stable_offset, outcomes=tuple(outcomes), failures=tuple(failures)
+        stable_offset=progress.stable_offset,
+        outcomes=tuple(outcomes),
+        failures=tuple(failures),
     )
 
 
@@ -189,14 +193,6 @@ def _is_any_taken(outcomes: list[AckOutcome], failures: list[FailureOutcome]) ->
     return any(one.error_code is ErrorCode.NONE for one in outcomes) or any(
         one.error_code is ErrorCode.NONE for one in failures
     )
-
-
-def _without_expired(
-    progress: PartitionProgress, log_start_offset: int
-) -> tuple[PartitionProgress, list[AckedRange]]:
-    """The progress after retention, and what that comes to."""
-    kept = without_expired(progress, log_start_offset)
-    return kept, [] if kept is progress else [AckedRange(ALL_SLOTS, log_start_offset)]
 
 
 def _take_ack(

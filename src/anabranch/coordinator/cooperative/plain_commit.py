@@ -13,12 +13,12 @@ Rules
 import dataclasses
 
 from anabranch.coordinator.cooperative.book import GroupProgress, ProgressDraft, apply_delta
-from anabranch.coordinator.cooperative.holdings import is_shared
+from anabranch.coordinator.cooperative.holdings import holdings_of, is_shared
 from anabranch.coordinator.cooperative.progress import new_progress
 from anabranch.coordinator.cooperative.records import AckedRange, Place, ProgressDelta
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.model.errors import ErrorCode
-from anabranch.model.units import ALL_SLOTS, Unit
+from anabranch.model.units import ALL_SLOTS, SLOT_COUNT
 
 
 def check_owner(
@@ -27,11 +27,10 @@ def check_owner(
     """Whether a member, if there is any, may commit for a whole partition."""
     if not group.members or not (progress or group.held_ranges):
         return ErrorCode.NONE
-    member = group.members[member_id]
-    whole = Unit(*place)
-    if whole in member.assigned or whole in member.pending_revocation:
+    held = holdings_of(group.members[member_id], *place).slots
+    if sum(slots.end - slots.first for slots in held) == SLOT_COUNT:
         return ErrorCode.NONE
-    if is_shared(member.held, *place):
+    if held:
         return ErrorCode.INVALID_REQUEST
     if place in progress or is_shared(group.owners, *place):
         return ErrorCode.STALE_MEMBER_EPOCH

@@ -13,13 +13,17 @@ Rules
 import dataclasses
 from collections.abc import Mapping
 
-from anabranch.coordinator.cooperative.book import GroupProgress, ProgressDraft
+from anabranch.coordinator.cooperative.book import (
+    GroupProgress,
+    ProgressDraft,
+    expired,
+    with_acked,
+)
 from anabranch.coordinator.cooperative.commands import LogState
 from anabranch.coordinator.cooperative.individual_commit import is_behind, projection
 from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
     with_done,
-    without_expired,
     without_lost,
 )
 from anabranch.coordinator.cooperative.records import Place, ProgressSettled
@@ -87,7 +91,7 @@ def _settled(
     progress: PartitionProgress, committed: CommittedOffset, log: LogState
 ) -> PartitionProgress:
     settled = without_lost(progress, _end_for(progress.leader_epoch, log))
-    settled = without_expired(settled, log.log_start_offset)
+    settled = with_acked(settled, expired(settled, log.log_start_offset))
     offset = min(committed.offset, _end_for(committed.leader_epoch, log))
     settled = with_done(settled, ALL_SLOTS, offset, EMPTY)
     if settled == progress:
