@@ -124,7 +124,7 @@ def done_of(broker: Broker, wanted: FetchedPartition) -> OffsetRanges:
     done: OffsetRanges | None = None
     for slots in asked_ranges(asked):
         for interval in tracked.progress.within(slots):
-            below = OffsetRanges([(0, interval.watermark - 1)] if interval.watermark else [])
+            below = OffsetRanges([(0, interval.watermark - 1)] if interval.watermark > 0 else [])
             of_interval = interval.done.union(below)
             done = of_interval if done is None else done.intersection(of_interval)
     return (done or EMPTY).at_or_above(wanted.fetch_offset)
