@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Literal, Unpack
 
 from anabranch.client.committing import Committer
-from anabranch.client.core import Core, log
+from anabranch.client.core import Core, Tasks, log
 from anabranch.client.errors import (
     ConfigurationError,
     ConsumerClosedError,
@@ -60,7 +60,7 @@ class CooperativeConsumer:
         self._starting_points: StartingPoints | None = None
         self._fetcher: Fetcher | None = None
         self._committer: Committer | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks(self._core)
         self._ready = asyncio.Event()
         self._crew: Crew | None = None
         self._is_closed = False
@@ -107,8 +107,7 @@ class CooperativeConsumer:
         self._assigned = wanted
         self._offsets = dict(offsets or {})
         if self._hand_over is not None:
-            task = asyncio.ensure_future(self._core.guard("assign", self._assign()))
-            self._tasks.append(task)
+            self._tasks.spawn("assign", self._assign)
 
     # Records --------------------------------------------------------------------------------------
 
@@ -327,19 +326,16 @@ class CooperativeConsumer:
         if core.settings.group_id is not None:
             self._committer = Committer(core, membership, hand_over)
             hand_over.commit = self._committer.commit
-            self._spawn("commits", self._committer.run())
+            self._tasks.spawn("commits", self._committer.run)
         if membership is not None:
             membership.on_assigned = hand_over.assign
             membership.on_fenced = hand_over.lose_all
             hand_over.confirm = membership.beat_soon
-            self._spawn("heartbeats", membership.run())
+            self._tasks.spawn("heartbeats", membership.run)
         else:
             core.workload.lease.renew_for_ever()
             await self._assign()
         self._fetcher.start()
-
-    def _spawn(self, name: str, work: object) -> None:
-        self._tasks.append(asyncio.ensure_future(self._core.guard(name, work)))
 
     async def _assign(self) -> None:
         """Make the standalone assignment true."""
@@ -381,9 +377,7 @@ class CooperativeConsumer:
         if self._hand_over is not None:
             await self._give_everything_back(self._hand_over, timeout_s)
             await self._hand_over.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
         if self._membership is not None:
             await self._membership.leave()
         self._core.detach()

@@ -9,7 +9,7 @@ from any thread.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from anabranch.client.cluster import Cluster
@@ -177,14 +177,38 @@ class Core:
         if has_more:
             self.on_ready()
 
-    async def guard(self, name: str, work: Any) -> None:
-        """Run a part of the consumer; its failure is the consumer's."""
+
+class Tasks:
+    """Parts of a consumer that run by themselves; the failure of one is the consumer's."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._running: set[asyncio.Task[None]] = set()
+
+    def spawn(
+        self, name: str, function: Callable[..., Coroutine[Any, Any, None]], *args: Any
+    ) -> None:
+        task = asyncio.ensure_future(self._guarded(name, function, args))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def stop(self) -> None:
+        """End them, and wait until they have ended."""
+        tasks = list(self._running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _guarded(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, None]],
+        args: tuple[Any, ...],
+    ) -> None:
         try:
-            await work
-        except asyncio.CancelledError:
-            raise
+            await function(*args)
         except ConsumerError as error:
-            self.fail(error)
+            self._core.fail(error)
         except Exception as error:
             log.exception("%s ended unexpectedly", name)
-            self.fail(error)
+            self._core.fail(error)

@@ -10,7 +10,7 @@ import time
 
 from anabranch.branch.slots import DEFAULT_RULE
 from anabranch.client.cluster import is_worth_retrying
-from anabranch.client.core import Core, log
+from anabranch.client.core import Core, Tasks, log
 from anabranch.client.errors import (
     BrokerConnectionError,
     ConsumerError,
@@ -74,7 +74,7 @@ class Fetcher:
         settings = core.settings
         self._limits = BufferLimits(settings.buffer_max_records, settings.buffer_max_bytes)
         self._busy_lanes: dict[int, set[int]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(core)
         self._resting: dict[Place, asyncio.TimerHandle] = {}
         self._attempts: dict[Place, Attempts] = {}
         self._is_pumping = False
@@ -90,10 +90,7 @@ class Fetcher:
         self._is_running = False
         for handle in self._resting.values():
             handle.cancel()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def pump_soon(self) -> None:
         """See what is to be fetched, once, after whatever is happening now."""
@@ -113,10 +110,7 @@ class Fetcher:
                 lanes = self._busy_lanes.setdefault(node_id, set())
                 lane = next(number for number in range(_LANES_MAX) if number not in lanes)
                 lanes.add(lane)
-                work = self._core.guard("a fetch", self._fetch(node_id, lane, fetches))
-                task = asyncio.ensure_future(work)
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks.spawn("a fetch", self._fetch, node_id, lane, fetches)
 
     def _low_mark(self) -> int:
         ranges = sum(1 for _ in self._core.workload)
@@ -344,9 +338,7 @@ class Fetcher:
         self._resting[place] = loop.call_later(delay_s, self._end_rest, place)
 
     def _end_rest(self, place: Place) -> None:
-        task = asyncio.ensure_future(self._core.guard("a refresh", self._refresh(place)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn("a refresh", self._refresh, place)
 
     async def _refresh(self, place: Place) -> None:
         try:

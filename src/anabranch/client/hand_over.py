@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any
 
-from anabranch.client.core import Core, log
+from anabranch.client.core import Core, Tasks, log
 from anabranch.client.errors import CallbackError, ConsumerError
 from anabranch.client.holdings import Assignment, Holdings
 from anabranch.client.range_work import Place, RangeState, RangeWork
@@ -38,20 +38,12 @@ class HandOver:
         self.commit: Callable[[Collection[RangeWork]], Coroutine[Any, Any, None]] = _do_nothing
         self.confirm: Callable[[], None] = lambda: None
         self.abandon: Callable[[Collection[RangeWork]], None] = lambda works: None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(core)
         self._drained = asyncio.Event()
         core.on_drained = self._drained.set
 
     async def stop(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(self._core.guard(name, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._tasks.stop()
 
     # Assignments ----------------------------------------------------------------------------------
 
@@ -61,16 +53,16 @@ class HandOver:
             changes = self._holdings.assign(target)
             missing = self._holdings.missing_topics
         if missing:
-            self._spawn("looking up topics", self._look_up(missing))
+            self._tasks.spawn("looking up topics", self._look_up, missing)
         if changes.lost:
-            self._spawn("a callback", self._tell_lost(changes.lost))
+            self._tasks.spawn("a callback", self._tell_lost, changes.lost)
         self._begin(changes.begun)
         idle = [work for work in changes.draining if work.in_flight == 0]
         if idle:
-            self._spawn("giving back", self._give_back(idle))
+            self._tasks.spawn("giving back", self._give_back, idle)
         for work in changes.draining:
             if work not in idle:
-                self._spawn("giving back", self._give_back([work]))
+                self._tasks.spawn("giving back", self._give_back, [work])
         self.confirm()
 
     def lose_all(self) -> None:
@@ -78,7 +70,7 @@ class HandOver:
         with self._core.lock:
             lost = self._holdings.lose_all()
         if lost:
-            self._spawn("a callback", self._tell_lost(lost))
+            self._tasks.spawn("a callback", self._tell_lost, lost)
 
     def reload(self, works: Iterable[RangeWork]) -> None:
         """Start over with ranges whose log has changed under them."""
@@ -88,7 +80,7 @@ class HandOver:
                 self._core.workload.end(work)
             begun = self._holdings.begin_missing()
         if lost:
-            self._spawn("a callback", self._tell_lost(lost))
+            self._tasks.spawn("a callback", self._tell_lost, lost)
         self._begin(begun)
 
     async def _look_up(self, topic_ids: Collection[bytes]) -> None:
@@ -119,7 +111,7 @@ class HandOver:
 
     def _begin(self, works: list[RangeWork]) -> None:
         if works:
-            self._spawn("taking over", self._take_over(works))
+            self._tasks.spawn("taking over", self._take_over, works)
 
     async def _take_over(self, works: list[RangeWork]) -> None:
         for work in works:
@@ -155,7 +147,7 @@ class HandOver:
     def refresh_rests(self, places: Collection[Place]) -> None:
         """Records failed: ask what the broker makes of it, how long they rest, or that it is done
         with them."""
-        self._spawn("asking for rests", self._starting_points.refresh_rests(places))
+        self._tasks.spawn("asking for rests", self._starting_points.refresh_rests, places)
 
     # Giving back ----------------------------------------------------------------------------------
 
