@@ -10,6 +10,7 @@ import struct
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from anabranch.branch.slots import slot_of_key, slot_of_offset
@@ -287,7 +288,7 @@ class FakeBroker:
         response.cooperation = cooperation.CooperationAnswer(lease_ms=self.lease_ms)
         if member.is_news:
             member.is_news = False
-            member.held = {**member.held, **member.target}
+            member.held = _cut({**member.held, **member.target})
             response.cooperation.assigned = _assigned(member.target)
         return response
 
@@ -316,7 +317,10 @@ class FakeBroker:
         member.held = {
             unit: epoch
             for unit, epoch in member.held.items()
-            if unit in member.target
+            if any(
+                unit[:2] == one[:2] and one.slots.first <= unit.slots.first < one.slots.end
+                for one in member.target
+            )
             or any(
                 one.first < unit.slots.end and unit.slots.first < one.end
                 for one in said.get(unit[:2], [])
@@ -524,3 +528,14 @@ def _assigned(target: dict[Unit, int]) -> list[cooperation.AssignedPartition]:
             cooperation.OwnedRange(first_hash=first_hash, last_hash=last_hash, epoch=epoch)
         )
     return list(found.values())
+
+
+def _cut(units: dict[Unit, int]) -> dict[Unit, int]:
+    """The same slots, cut wherever one of the units begins or ends; the later ones count."""
+    found: dict[Unit, int] = {}
+    for unit, epoch in units.items():
+        edges = {edge for one in units if one[:2] == unit[:2] for edge in one.slots}
+        inside = sorted(edge for edge in edges if unit.slots.first <= edge <= unit.slots.end)
+        for first, end in pairwise(inside):
+            found[Unit(*unit[:2], SlotRange(first, end))] = epoch
+    return found

@@ -3,7 +3,7 @@ them.
 
 Connections are opened when they are needed and kept. Fetches have connections of their own, since a
 broker answers a connection's requests in order, and a fetch that waits for records would hold up
-whatever is behind it.
+whatever is behind it. So have heartbeats, which must not wait for the disk behind a commit.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from anabranch.wire.messages.metadata import (
 _MANY_COORDINATORS_VERSION = 4
 _TOPIC_IDS_VERSION = 12
 CONTROL_LANE = -1
+HEARTBEAT_LANE = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +160,19 @@ class Cluster:
         )
 
     async def ask_coordinator(
-        self, api: Api, message: Any, *, least_version: int = 0, timeout_s: float | None = None
+        self, api: Api, message: Any, *, least_version: int = 0, lane: int = CONTROL_LANE
     ) -> Any:
         """Ask the group's coordinator, which is looked up if need be."""
         if self._coordinator is None:
             self._coordinator = await self._find_coordinator()
         _, host, port = self._coordinator
         try:
-            connection = await self._connected(host, port, CONTROL_LANE)
+            connection = await self._connected(host, port, lane)
             return await connection.request(
                 api,
                 message,
                 least_version=least_version,
-                timeout_s=timeout_s or self._settings.request_timeout_s,
+                timeout_s=self._settings.request_timeout_s,
             )
         except BrokerConnectionError:
             self.forget_coordinator()

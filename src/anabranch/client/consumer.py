@@ -29,7 +29,7 @@ from anabranch.client.hand_over import HandOver
 from anabranch.client.holdings import Holdings
 from anabranch.client.membership import Membership
 from anabranch.client.progress import ConsumerProgress, range_progress
-from anabranch.client.range_work import Place, RangeState
+from anabranch.client.range_work import Place
 from anabranch.client.records import ConsumerRecord, KeyRange, TopicPartition
 from anabranch.client.settings import ConsumerOptions, settings_of
 from anabranch.client.starting_points import StartingPoints
@@ -386,7 +386,7 @@ class CooperativeConsumer:
     async def _give_everything_back(self, hand_over: HandOver, timeout_s: float) -> None:
         core = self._core
         with core.lock:
-            works = [work for work in core.workload if work.state is not RangeState.LOADING]
+            works = list(core.workload)
             for work in works:
                 core.workload.drain(work)
         # What was polled and not acknowledged is not waited for: nobody would acknowledge it.

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from anabranch.client.cluster import is_worth_retrying
+from anabranch.client.cluster import HEARTBEAT_LANE, is_worth_retrying
 from anabranch.client.core import Core, log
 from anabranch.client.errors import (
     ConsumerError,
@@ -75,7 +75,7 @@ class Membership:
         self._soon = asyncio.Event()
         self._interval_s = 1.0
         self._said_held: Any = None
-        self._has_new_topics = False
+        self._said_topics: list[str] | None = None
         self._attempts = Attempts(core.settings.retry_backoff, random.random)
 
     def beat_soon(self) -> None:
@@ -85,7 +85,6 @@ class Membership:
     def subscribe(self, topics: Sequence[str]) -> None:
         """Other topics from now on."""
         self._topics = sorted(topics)
-        self._has_new_topics = True
         self.beat_soon()
 
     async def run(self) -> None:
@@ -125,7 +124,10 @@ class Membership:
         self.epoch = request.member_epoch
         try:
             await self._core.cluster.ask_coordinator(
-                CONSUMER_GROUP_HEARTBEAT, request, least_version=_OWN_MEMBER_ID_VERSION
+                CONSUMER_GROUP_HEARTBEAT,
+                request,
+                least_version=_OWN_MEMBER_ID_VERSION,
+                lane=HEARTBEAT_LANE,
             )
         except ConsumerError as error:
             log.info("could not leave the group in order: %s", error)
@@ -139,7 +141,10 @@ class Membership:
         sent_at = clock()
         try:
             answer: ConsumerGroupHeartbeatResponse = await self._core.cluster.ask_coordinator(
-                CONSUMER_GROUP_HEARTBEAT, request, least_version=_OWN_MEMBER_ID_VERSION
+                CONSUMER_GROUP_HEARTBEAT,
+                request,
+                least_version=_OWN_MEMBER_ID_VERSION,
+                lane=HEARTBEAT_LANE,
             )
             if answer.error_code:
                 raise broker_error(
@@ -162,7 +167,8 @@ class Membership:
                 self._fenced()
             raise
         self._said_held = held
-        self._has_new_topics = False
+        if request.subscribed_topic_names is not None:
+            self._said_topics = request.subscribed_topic_names
         self._take_answer(answer, answer.cooperation, sent_at)
 
     def _take_answer(
@@ -197,7 +203,7 @@ class Membership:
             request.rebalance_timeout_ms = self._core.settings.rebalance_timeout_ms
             request.server_assignor = self._core.settings.server_assignor
             request.topic_partitions = []
-        if is_joining or self._has_new_topics:
+        if is_joining or self._topics != self._said_topics:
             request.subscribed_topic_names = self._topics
         held = {} if is_joining else self._holdings.held
         cooperation = Cooperation()
