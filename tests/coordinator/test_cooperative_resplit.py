@@ -264,6 +264,16 @@ def test_a_whole_partition_is_parted_in_small_steps() -> None:
     assert max(loads) < 1.25 * sum(loads) / 3
 
 
+def test_nobody_gives_more_than_half_at_once() -> None:
+    """One of sixteen has 30 % of the load: it gives half of that, then the rest."""
+    loads = dict.fromkeys(range(0, SLOT_COUNT, 200), SECOND // 10)
+    loads |= dict.fromkeys(range(0, SLOT_COUNT // 16, 13), SECOND // 2)
+    group = Group(crew(16), equal_owners(16), {(T.topic_id, 0): SlotWeights(loads)})
+    rounds = [one for one in (group.tick() for _ in range(40)) if one.moves]
+    assert len(rounds) >= 2 and rounds[0].imbalance > 4
+    assert group.tick().verdict is Verdict.EVEN
+
+
 def test_skewed_keys_settle_at_the_bound() -> None:
     """16 equal ranges under Zipf 1.0: from twice the mean to the hottest key's bound, and rest."""
     draw = random.Random(3)
@@ -318,7 +328,9 @@ LOADS = st.builds(
     shareable=(True, False),
     loads=[
         SlotWeights(base=1_000),
-        SlotWeights(dict(enumerate(10_000_000 * n for n in (1024, 64, 128, 32, 128, 512, 512)))),
+        SlotWeights(
+            dict(enumerate(10_000_000 * n for n in (1024, 64, 128, 32, 128, 512, 512, 1024)))
+        ),
         *(SlotWeights() for _ in range(4)),
     ],
 )

@@ -64,8 +64,15 @@ def line_cut(
     fair = group.loads(fresh.covers)
     if group.is_complete(legal) and group.is_even(group.loads(legal), fair):
         return group.assignment(legal, before, fresh.hot, Way.KEPT)
+    due = group.ranked(fair, group.loads(legal))
     cut = group.handed_out(fresh.covers, before)
-    draft = Draft(group, legal, group.ranked(fair, group.loads(legal)))
+    draft = Draft(group, legal, due)
+    if any(draft.fixed):
+        # Another new cut, around whole partitions and hot slots that stay where they are.
+        around = Draft(group, legal, due)
+        around.cut()
+        if group.is_even(group.loads(around.covers), fair):
+            cut = group.handed_out(around.covers, before)
     if (
         draft.level()
         and group.is_even(group.loads(draft.covers), fair)

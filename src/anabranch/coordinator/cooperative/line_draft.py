@@ -218,6 +218,11 @@ class Draft:
     def cut(self) -> None:
         """Share out what is not whole: each line is cut into pieces in a row."""
         for at, quotas in enumerate(self.quotas):
+            for lane in self.fluid[at]:
+                self.covers[lane.number] = merge(
+                    Piece(first, end, min(owner, FREE))
+                    for first, end, owner in self.covers[lane.number]
+                )
             if quotas:
                 self._cut_line(at, quotas)
         self._unpin()
