@@ -220,8 +220,12 @@ def _is_over(
     """Whether ranges came on top that are too many, or too far from the stable offset."""
     if after.ranges_count <= before.ranges_count:
         return False
-    window_offsets = after.last_done_offset - after.stable_offset
-    return after.ranges_count > settings.max_ranges or window_offsets > settings.max_window_offsets
+    if after.ranges_count > settings.max_ranges:
+        return True
+    end_offset = after.last_done_offset
+    # Slots that nobody has spoken of hold nobody back.
+    begun = (one.watermark for one in after.intervals if one.watermark != NO_OFFSET)
+    return end_offset - min(begun, default=end_offset) > settings.max_window_offsets
 
 
 def _limited(slots: SlotRange) -> AckOutcome:

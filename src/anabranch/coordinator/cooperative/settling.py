@@ -77,7 +77,7 @@ def logs_found(
             settled = _settled(tracked.progress, committed, log)
             is_due |= is_behind(settled, committed)
         if settled != tracked.progress:
-            is_due = True
+            is_due |= settled is not None
             records.append(
                 ProgressSettled(
                     group_id=group_id, topic_id=place[0], partition=place[1], progress=settled

@@ -1,0 +1,96 @@
+"""Every condition of individual commits is needed: where one never holds, a story fails.
+
+As for consumer groups (see `test_consumer_guards`): one condition after the other is made false in
+the running functions, and the stories are told again, without what is checked at all times.
+"""
+
+import ast
+from types import ModuleType
+
+import pytest
+import test_cooperative_acks
+import test_cooperative_book
+from cooperative_story import Desk
+from test_group_guards import Guard, functions_of, removed, told
+
+from anabranch.coordinator.cooperative import (
+    acks,
+    book,
+    holdings,
+    individual_commit,
+    plain_commit,
+    retries,
+    settling,
+)
+
+MODULES: tuple[ModuleType, ...] = (
+    acks,
+    book,
+    holdings,
+    individual_commit,
+    plain_commit,
+    retries,
+    settling,
+)
+# Without these it comes out the same.
+SHORTCUTS = {
+    ("holdings_of", "epoch is not None"),
+    ("check_owner", "not group.members or not (progress or group.held_ranges)"),
+}
+
+
+def conditions() -> list[Guard]:
+    return [
+        Guard(module, function.name, node.lineno, condition)
+        for module in MODULES
+        for function in functions_of(module)
+        for node in ast.walk(function)
+        if isinstance(node, ast.If)
+        and (function.name, condition := ast.unparse(node.test)) not in SHORTCUTS
+    ]
+
+
+def first_failure() -> str | None:
+    for module in (test_cooperative_book, test_cooperative_acks):
+        for story in told(module):
+            try:
+                story()
+            except Exception as error:  # whatever it is, the story has noticed
+                return f"{type(error).__name__} in {module.__name__}"
+    return None
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Stories have to notice by themselves."""
+    monkeypatch.setattr(Desk, "checks_replay", False)
+
+
+@pytest.mark.usefixtures("quick")
+def test_with_all_conditions_in_place_the_stories_hold():
+    """So that a failure below is the missing condition's."""
+    assert first_failure() is None
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("guard", conditions(), ids=str)
+def test_without_a_condition_a_story_fails(guard):
+    """Each of them is there for somebody, and a story tells of it."""
+    with removed(guard):
+        assert first_failure() is not None
+
+
+def test_the_conditions_are_found():
+    """Fences of senders, owners, limits and failures are among them."""
+    functions = {guard.function for guard in conditions()}
+    assert functions >= {
+        "_check_sender",
+        "_refusal",
+        "_is_over",
+        "_take_failure",
+        "check_owner",
+        "take_plain_commit",
+        "next_attempt",
+        "logs_found",
+        "settle",
+    }
