@@ -24,7 +24,6 @@ from anabranch.model.errors import ErrorCode
 from anabranch.wire.messages.cooperation import (
     FailedRecord,
     IndividualCommit,
-    IndividualCommitAnswer,
     RangeAck,
     RangeOutcome,
 )
@@ -150,24 +149,31 @@ class Committer:
                 raise CooperationNotSupportedError(
                     "OffsetCommit", self._core.cluster.coordinator_place
                 )
-            self._take_answer(ack, individual, open_told)
+            # The outcomes of acknowledgements come first, then one for each failure.
+            failures = sum(len(one.failures) for one in batch if one.work.unit[:2] == place)
+            outcomes = individual.outcomes[: len(individual.outcomes) - failures]
+            self._take_answer(ack, individual.stable_offset, outcomes, open_told)
         return {ack.work.unit[:2] for ack in batch if ack.failures}
 
     def _take_answer(
-        self, ack: Ack, answer: IndividualCommitAnswer, open_told: dict[int, Progress]
+        self,
+        ack: Ack,
+        stable_offset: int,
+        outcomes: list[RangeOutcome],
+        open_told: dict[int, Progress],
     ) -> None:
         work = ack.work
-        if answer.stable_offset >= 0:
-            self._core.stable_offsets[work.unit[:2]] = answer.stable_offset
+        if stable_offset >= 0:
+            self._core.stable_offsets[work.unit[:2]] = stable_offset
         told = open_told.get(id(work))
-        error = _error_of(ack, answer.outcomes)
+        error = _error_of(ack, outcomes)
         if told is None:
             return
         if error is None:
             if ack.is_last:
                 del open_told[id(work)]
                 with self._core.lock:
-                    confirm(told, answer.stable_offset)
+                    confirm(told, stable_offset)
             return
         log.info("%s: %s", work, error)
         if isinstance(error, IndividualCommitNotAllowedError):

@@ -327,6 +327,7 @@ class CooperativeConsumer:
             self._committer = Committer(core, membership, hand_over)
             hand_over.commit = self._committer.commit
             self._tasks.spawn("commits", self._committer.run)
+            self._tasks.spawn("rests", self._starting_points.watch_rests)
         if membership is not None:
             membership.on_assigned = hand_over.assign
             membership.on_fenced = hand_over.lose_all

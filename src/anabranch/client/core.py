@@ -23,6 +23,9 @@ from anabranch.client.workload import Workload
 
 log = logging.getLogger("anabranch.client")
 
+# An event loop cannot wait for years.
+_ALARM_MAX_S = 3600.0
+
 
 class Core:
     """The state of one consumer."""
@@ -167,7 +170,8 @@ class Core:
         with self.lock:
             at = self.workload.queue.next_wake
         if at is not None:
-            self._alarm = self._loop.call_later(max(at - self.clock(), 0.001), self._ring)
+            delay_s = min(max(at - self.clock(), 0.001), _ALARM_MAX_S)
+            self._alarm = self._loop.call_later(delay_s, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None

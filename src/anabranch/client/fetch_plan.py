@@ -9,7 +9,7 @@
 - A range waits for at most one request at a time.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from anabranch.client.range_work import Place, RangeState, RangeWork
@@ -27,17 +27,14 @@ class BufferLimits:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class PartitionFetch:
     """A part of a request: ranges of one partition, from one offset."""
 
     place: Place
     asked: list[SlotRange]
     first: int
-
-    def is_behind(self, works: Iterable[RangeWork]) -> bool:
-        """Whether there are records to be had without waiting, as far as is known."""
-        return any(self.first < work.high_watermark for work in works)
+    member_epoch: int = -1
 
 
 def plan(

@@ -166,6 +166,7 @@ class Fetcher:
             member_id, member_epoch = self._membership.member_id, self._membership.epoch
         topics: dict[bytes, FetchTopic] = {}
         for fetch in fetches:
+            fetch.member_epoch = member_epoch
             topic_id, partition = fetch.place
             leader = self._core.cluster.leader_of(topic_id, partition)
             topic = topics.setdefault(topic_id, FetchTopic(topic_id=topic_id))
@@ -295,12 +296,21 @@ class Fetcher:
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._take_out_of_range(fetch, data)
         elif error.code in _MEMBER_ERRORS and self._membership is not None:
+            if self._is_outdated(fetch):
+                return  # what is asked for next is what the coordinator knows
             self._membership.beat_soon()
             self._rest(fetch.place, str(error))
         elif error.code in _LEADER_ERRORS or is_worth_retrying(error):
             self._rest(fetch.place, str(error))
         else:
             raise error
+
+    def _is_outdated(self, fetch: PartitionFetch) -> bool:
+        """Whether the member's epoch or ranges have changed since the request was sent."""
+        with self._core.lock:
+            now = sorted(work.slots for work in self._works_of(fetch))
+        is_same = self._membership is not None and self._membership.epoch == fetch.member_epoch
+        return not is_same or now != fetch.asked
 
     def _take_out_of_range(self, fetch: PartitionFetch, data: PartitionData) -> None:
         """The log has been cut at its beginning, by retention, or at its end."""

@@ -44,6 +44,10 @@ from anabranch.wire.offset_set import decode
 
 _TAGS_VERSION = 8
 _TOPIC_RESOURCE = 2
+# How often records that rest for longer than this are asked about.
+_WATCH_S = 5.0
+# A record that rests for ever rests for so long.
+_REST_MAX_S = 10 * 365 * 86_400.0
 
 
 class StartingPoints:
@@ -176,6 +180,16 @@ class StartingPoints:
         self._core.set_alarm()
         self._core.on_ready()
 
+    async def watch_rests(self) -> None:
+        """Ask now and then about records that rest for long: somebody may have decided about
+        them."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            with self._core.lock:
+                resting = self._core.workload.queue.resting_after(self._core.clock() + _WATCH_S)
+            if resting:
+                await self.refresh_rests({record._work.unit[:2] for record in resting})
+
     # What nobody knows ----------------------------------------------------------------------------
 
     async def _reset_offsets(self, places: Collection[Place]) -> dict[Place, int]:
@@ -257,7 +271,7 @@ def _offset_without(committed: int, individual: IndividualProgress | None) -> in
 
 def _rests_of(individual: IndividualProgress, now: float) -> dict[int, Rest]:
     return {
-        one.offset: Rest(one.attempts, now + max(one.not_before_ms, 0) / 1000)
+        one.offset: Rest(one.attempts, now + min(max(one.not_before_ms, 0) / 1000, _REST_MAX_S))
         for one in individual.retried
     }
 

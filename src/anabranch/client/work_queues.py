@@ -70,6 +70,9 @@ class WorkQueue(Protocol):
     def next_wake(self) -> float | None:
         """When something has rested long enough."""
 
+    def resting_after(self, until: float) -> list[ConsumerRecord]:
+        """The records that rest for longer than that."""
+
     def drop(self, work: RangeWork) -> None:
         """Forget the records of a range that are not out."""
 
@@ -105,6 +108,9 @@ class _Rests:
     @property
     def next_due(self) -> float | None:
         return self._heap[0][0] if self._heap else None
+
+    def longer_than(self, until: float) -> list[ConsumerRecord]:
+        return [record for at, _, record in self._heap if at > until]
 
 
 class KeyQueue:
@@ -186,6 +192,9 @@ class KeyQueue:
     @property
     def next_wake(self) -> float | None:
         return self._rests.next_due
+
+    def resting_after(self, until: float) -> list[ConsumerRecord]:
+        return self._rests.longer_than(until)
 
     def drop(self, work: RangeWork) -> None:
         keys = work.keys
@@ -306,6 +315,9 @@ class BatchQueue:
     @property
     def next_wake(self) -> float | None:
         return self._rests.next_due
+
+    def resting_after(self, until: float) -> list[ConsumerRecord]:
+        return self._rests.longer_than(until)
 
     def drop(self, work: RangeWork) -> None:
         self._ready = deque(record for record in self._ready if record._work is not work)
