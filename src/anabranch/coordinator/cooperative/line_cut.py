@@ -16,9 +16,10 @@ Rules
 - Of all cuts into pieces in a row the one whose largest piece is smallest is taken.
 - What is assigned stays while nobody's load is further than the tolerance from what a new cut would
   give. Otherwise members give up what they have too much and get what they lack, and no more; a
-  part of a partition may then be several ranges. If that does not lead to a balance, or would give
-  a member parts of too many partitions, the line is cut anew, and each piece goes to the member
-  that has most of it: of all ways to hand out the pieces the one that moves least.
+  part of a partition may then be several ranges. If that does not lead to a balance, would give a
+  member parts of too many partitions, or leaves more cut than a little more moving would, the line
+  is cut anew, and each piece goes to the member that has most of it: of all ways to hand out the
+  pieces the one that moves least.
 - With several subscriptions, lines share members: loads are leveled between lines until it helps no
   more, and each line is cut by itself.
 - Co-partitioned topics with the same subscribers and equally many partitions may be cut alike, so
