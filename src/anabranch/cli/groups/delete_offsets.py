@@ -62,11 +62,15 @@ def delete_offsets(
     """Delete offsets that a group has committed, for good.
 
     Shows what would go, then asks. The next consumer of the group starts there where its
-    auto.offset.reset says. Topics that a member is subscribed to are refused.
+    auto.offset.reset says. Topics that a member is subscribed to are refused. What members have
+    done one by one goes with the offset.
     """
+    from anabranch.cli.groups.range_questions import tell_forgotten
+
     scope = parse_topics(topics)
     admin, _ = open_admin(connection)
-    require_groups(admin, connection, describe_groups(admin, connection, [group]))
+    described = describe_groups(admin, connection, [group])
+    require_groups(admin, connection, described)
     committed = committed_offsets(admin, connection, [group])[group]
     rows: list[dict[str, Any]] = [
         {
@@ -84,6 +88,8 @@ def delete_offsets(
             ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET"),
             [tuple(row.values())[:4] for row in rows],
         )
+    offsets = {(row["topic"], row["partition"]): row["offset"] for row in rows}
+    tell_forgotten(connection, described[group], offsets)
     if not is_dry_run:
         if not is_confirmed:
             confirm(f"Delete {counted(len(rows), 'offset')} of group {group!r}?")

@@ -1,4 +1,4 @@
-"""`anabranch groups describe`: offsets and lag, members, state, or who waits for whom."""
+"""`anabranch groups describe`: offsets and lag, members, state, key ranges, who waits for whom."""
 
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from anabranch.cli.groups.lookup import (
     list_groups,
     require_groups,
 )
+from anabranch.cli.groups.range_progress import SharedPartition
 from anabranch.cli.options import (
     Connection,
     connection_options,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 anabranch groups describe payments
 anabranch groups describe payments --members --verbose
 anabranch groups describe payments --movements
+anabranch groups describe payments --ranges
 anabranch groups describe --all --summary
 anabranch groups describe payments --format json | jq '.[].total_lag'
 """
@@ -63,6 +65,12 @@ anabranch groups describe payments --format json | jq '.[].total_lag'
     help="Partitions on their way: from whom, to whom, since when.",
 )
 @click.option(
+    "--ranges",
+    "with_ranges",
+    is_flag=True,
+    help="Key ranges of shared partitions: owners, what is done, what holds the stable offset.",
+)
+@click.option(
     "--summary", "with_summary", is_flag=True, help="One line for each group, with its total lag."
 )
 @click.option(
@@ -83,6 +91,7 @@ def describe(
     with_members: bool,
     with_state: bool,
     with_movements: bool,
+    with_ranges: bool,
     with_summary: bool,
     verbose: bool,
 ) -> None:
@@ -101,6 +110,13 @@ def describe(
     branch_progress): everything below STABLE-OFFSET is finished, UNPROCESSED records are left, and
     BRANCHES says how many of them have a commit. LAG of a branch is a difference of offsets, as
     with kafka-consumer-groups, so it counts the records of the other branches too.
+
+    Members that share a partition by key own ranges of its 65,536 slots, and say record by record
+    what they have done; --ranges shows it (in JSON, individual_progress). Below
+    STABLE-OFFSET everything is done; WINDOW is how far ahead of it somebody is. Of each range all
+    below its WATERMARK is done, and more above it in so many DONE-RANGES; OLDEST-OPEN is what it
+    waits for. One sentence for each partition says what holds its stable offset. Offsets that are
+    done are counted with those of other keys in between, so there may be fewer records.
     """
     if bool(names) == all_groups:
         raise click.UsageError("name groups, or pass --all for every one")
@@ -110,6 +126,7 @@ def describe(
             View.MEMBERS: with_members,
             View.STATE: with_state,
             View.MOVEMENTS: with_movements,
+            View.RANGES: with_ranges,
             View.SUMMARY: with_summary,
         }
     )
@@ -123,22 +140,47 @@ def describe(
     described = [group for group in found.values() if group.exists]
     rows: dict[str, list[PartitionRow]] = {}
     progress: dict[str, list[SourceRow]] = {}
-    if view in (View.OFFSETS, View.SUMMARY):
+    shared: dict[str, list[SharedPartition]] = {}
+    if view in (View.OFFSETS, View.SUMMARY, View.RANGES):
         rows = partition_rows(admin, connection, metadata, described)
     if view is View.OFFSETS:
         from anabranch.cli.groups.branch_questions import find_progress
 
         progress = find_progress(connection, [group for group in described if rows[group.group]])
+    if view is View.RANGES:
+        shared = _ranges(connection, described, rows)
     if output_format == "json":
         write_json(
             [
-                document(group, rows.get(group.group), progress.get(group.group))
+                document(
+                    group,
+                    rows.get(group.group),
+                    progress.get(group.group),
+                    shared.get(group.group),
+                )
                 for group in described
             ]
         )
     else:
         write_text(view, described, rows, verbose)
         write_progress(progress)
+        if view is View.RANGES:
+            from anabranch.cli.groups.range_output import write_ranges
+
+            write_ranges(shared)
+
+
+def _ranges(
+    connection: Connection, groups: list[Group], rows: dict[str, list[PartitionRow]]
+) -> dict[str, list[SharedPartition]]:
+    # Only who asks for ranges pays for this import.
+    from anabranch.cli.groups.range_questions import ask_ranges
+
+    wanted = {
+        name: {(row.topic, row.partition): row.log_end_offset for row in some}
+        for name, some in rows.items()
+    }
+    return ask_ranges(connection, groups, wanted)
 
 
 def _chosen_view(given: dict[View, bool]) -> View:

@@ -9,6 +9,7 @@ from typing import Any
 
 from anabranch.cli.groups.branch_progress import SourceRow, progress_document
 from anabranch.cli.groups.lookup import Group, Member, TopicPartitionKey
+from anabranch.cli.groups.range_progress import SharedPartition, ranges_document
 from anabranch.cli.output import counted, note, write_table
 
 
@@ -19,6 +20,7 @@ class View(Enum):
     MEMBERS = "--members"
     STATE = "--state"
     MOVEMENTS = "--movements"
+    RANGES = "--ranges"
     SUMMARY = "--summary"
 
 
@@ -45,7 +47,10 @@ def total_lag(rows: list[PartitionRow]) -> int:
 
 
 def document(
-    group: Group, rows: list[PartitionRow] | None, progress: list[SourceRow] | None = None
+    group: Group,
+    rows: list[PartitionRow] | None,
+    progress: list[SourceRow] | None = None,
+    shared: list[SharedPartition] | None = None,
 ) -> dict[str, Any]:
     """Everything that is known of a group."""
     found: dict[str, Any] = {
@@ -83,6 +88,8 @@ def document(
         found["partitions"] = [_partition_document(row) for row in rows]
     if progress:
         found["branch_progress"] = progress_document(progress)
+    if shared is not None:
+        found["individual_progress"] = ranges_document(shared)
     return found
 
 
@@ -132,7 +139,7 @@ def write_text(
             _write_members(groups, verbose)
         elif view is View.MOVEMENTS:
             _write_movements(groups)
-        else:
+        elif view is View.OFFSETS:
             _write_offsets(groups, rows, verbose)
 
 

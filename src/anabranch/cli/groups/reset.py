@@ -18,6 +18,7 @@ from anabranch.cli.errors import (
 from anabranch.cli.groups.commit import commit_offsets
 from anabranch.cli.groups.lookup import (
     Committed,
+    Group,
     TopicPartitionKey,
     committed_offsets,
     describe_groups,
@@ -147,6 +148,9 @@ def reset(
     --shift-by), or take both from a file. Shows BEFORE and AFTER with the LAG that it makes, then
     asks. An offset outside of the partition becomes the nearest inside. The group must have no
     members: stop its consumers first.
+
+    Where members shared a partition by key, what they have done one by one above the new offset is
+    forgotten, and processed again.
     """
     target = _target(group, targets)
     scope = _scope(topics, all_topics, target)
@@ -156,14 +160,15 @@ def reset(
         raise click.UsageError(f"--export and {other} exclude each other")
     admin, metadata = open_admin(connection)
     run = Reset(admin=admin, connection=connection, group=group)
-    if not is_export:
-        run.require_empty()
+    described = None if is_export else run.require_empty()
     committed = run.committed()
     keys = _partitions(metadata, target, scope, committed, group)
     changes = plan(admin, connection, target, keys, committed)
     for change in changes:
         if change.remark is not None:
             note(change.remark)
+    if described is not None:
+        _tell_forgotten(connection, described, changes)
     if is_export:
         offsets = {(change.topic, change.partition): change.after for change in changes}
         write_offsets(offsets, sys.stdout)
@@ -245,6 +250,13 @@ def _partitions(
     return present
 
 
+def _tell_forgotten(connection: Connection, group: Group, changes: list[Change]) -> None:
+    from anabranch.cli.groups.range_questions import tell_forgotten
+
+    offsets = {(change.topic, change.partition): change.after for change in changes}
+    tell_forgotten(connection, group, offsets)
+
+
 def _ask(group: str, changes: list[Change], output_format: str) -> None:
     if output_format == "text":
         _show([_row(group, change, "valid") for change in changes], output_format)
@@ -264,13 +276,14 @@ class Reset:
     connection: Connection
     group: str
 
-    def require_empty(self) -> None:
-        """CliError while the group has members; they would commit their own offsets over ours."""
+    def require_empty(self) -> Group:
+        """The group; CliError while it has members, who would commit their offsets over ours."""
         group = describe_groups(self.admin, self.connection, [self.group])[self.group]
         if group.is_active:
             raise still_active(group, _RULE)
         if not group.exists:
             note(f"Group {self.group!r} does not exist yet; its first offsets make it.")
+        return group
 
     def committed(self) -> dict[TopicPartitionKey, Committed]:
         return committed_offsets(self.admin, self.connection, [self.group])[self.group]
