@@ -1,0 +1,308 @@
+"""A broker, one partition, a crew of cooperative members, and a schedule of faults."""
+
+import contextlib
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from anabranch.branch.slots import slot_of_key
+from support.broker_process import BrokerProcess
+
+WORKER = Path(__file__).with_name("worker.py")
+TOPIC = "orders"
+GROUP = "billing"
+KEYS = 200
+RATE_PER_S = 250
+WORK_MS = 4.0
+SESSION_S = 3.0
+BROKER_SETTINGS = {
+    "group.consumer.session.timeout.ms": str(round(SESSION_S * 1000)),
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+}
+_TICK_S = 0.02
+# Longer than anything takes on a machine that is busy with other tests.
+PATIENCE_S = 90.0
+
+
+class Load:
+    """A producer with keys of which some are much more frequent (Zipf), at an even rate."""
+
+    def __init__(self, bootstrap: str, seed: int) -> None:
+        self.failures: list[str] = []
+        self._random = random.Random(seed)
+        self._keys = [f"key-{number}" for number in range(KEYS)]
+        self._weights = list(accumulate(1 / (number + 1) for number in range(KEYS)))
+        self._stopping = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.timeout.ms": round(PATIENCE_S * 1000),
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write nothing more, and wait until everything has its answer."""
+        self._stopping.set()
+        self._thread.join()
+        assert self._producer.flush(PATIENCE_S) == 0
+        assert self.failures == []
+
+    def abandon(self) -> None:
+        self._stopping.set()
+
+    def _run(self) -> None:
+        due_s = time.monotonic()
+        per_tick = round(RATE_PER_S * _TICK_S)
+        while not self._stopping.is_set():
+            for key in self._random.choices(self._keys, cum_weights=self._weights, k=per_tick):
+                self._producer.produce(TOPIC, b"." * 50, key, 0, on_delivery=self._answered)
+            self._producer.poll(0)
+            due_s += _TICK_S
+            self._stopping.wait(max(0.0, due_s - time.monotonic()))
+
+    def _answered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failures.append(str(error))
+
+
+class Member:
+    """A name in the group, and the process that has it now."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.incarnation = 0
+        self._folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def history(self) -> Path:
+        return self._folder / f"{self.name}-{self.incarnation}.jsonl"
+
+    def start(self, bootstrap: str) -> None:
+        self.incarnation += 1
+        self.history.touch()
+        arguments = [bootstrap, GROUP, TOPIC, str(self.history), self.name, str(self.incarnation)]
+        with self.history.with_suffix(".log").open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", str(WORKER), *arguments, str(WORK_MS)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        assert self.process is not None
+        return self.process.wait(PATIENCE_S)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it has begun a record."""
+        return b'"start"' in self.history.read_bytes()
+
+    def abandon(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(20)
+
+
+class Stage:
+    """What is played, and the history of it."""
+
+    def __init__(self, broker: BrokerProcess, folder: Path, members: int, seed: int) -> None:
+        self.broker = broker
+        self._folder = folder
+        self._random = random.Random(seed)
+        self._events = (folder / "stage.jsonl").open("a", buffering=1)
+        self._meet_broker()
+        new = NewTopic(TOPIC, 1, config={"range.fetch.enable": "true"})
+        self._admin.create_topics([new])[TOPIC].result(30)
+        self.load = Load(broker.bootstrap, seed)
+        self.members = [Member(f"member-{number}", folder) for number in range(members)]
+        for member in self.members:
+            member.start(broker.bootstrap)
+
+    def _meet_broker(self) -> None:
+        self._admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        self._events.write(json.dumps({"at": time.monotonic(), "type": kind, **facts}) + "\n")
+
+    def _tell_of(self, kind: str, member: Member) -> None:
+        self.tell(kind, member=member.name, incarnation=member.incarnation)
+
+    # Faults ---------------------------------------------------------------------------------------
+
+    @property
+    def faults(self) -> dict[str, Callable[[], None]]:
+        return {
+            "kill": self.kill,
+            "pause": self.pause,
+            "leave": self.leave,
+            "slow": self.slow,
+            "crash-broker": self.crash_broker,
+            "storm": self.storm,
+            "forget": self.forget,
+        }
+
+    def strike(self, fault: str) -> None:
+        """Let something go wrong, and look at the stable offset before and after."""
+        self.tell("fault", fault=fault)
+        self.look()
+        self.faults[fault]()
+        self.look()
+
+    def kill(self) -> None:
+        """A member dies without a word, and comes back as another process."""
+        member = self._random.choice(self.members)
+        member.signal(signal.SIGKILL)
+        member.wait()
+        self._tell_of("crash", member)
+        member.start(self.broker.bootstrap)
+
+    def pause(self) -> None:
+        """A member is stopped until its lease is over and its ranges are others', and wakes up."""
+        member = self._random.choice(self.members)
+        self._tell_of("pause", member)
+        member.signal(signal.SIGSTOP)
+        time.sleep(SESSION_S * 1.5)
+        self._tell_of("resume", member)
+        member.signal(signal.SIGCONT)
+
+    def leave(self) -> None:
+        """A member leaves in order, and joins again."""
+        self._leave(self._random.choice(self.members))
+
+    def _leave(self, member: Member) -> None:
+        member.signal(signal.SIGTERM)
+        assert member.wait() == 0, self.account()
+        member.start(self.broker.bootstrap)
+
+    def slow(self) -> None:
+        """A member takes long for everything for a while."""
+        member = self._random.choice(self.members)
+        member.signal(signal.SIGUSR1)
+        time.sleep(3)
+        member.signal(signal.SIGUSR2)
+
+    def storm(self) -> None:
+        """Members come and go faster than ranges can be handed over."""
+        for member in self._random.sample(self.members, 3):
+            self._leave(member)
+            time.sleep(self._random.uniform(0, 0.3))
+
+    def crash_broker(self) -> None:
+        self.broker.kill()
+        time.sleep(self._random.uniform(0, 1))
+        self.broker.start()
+        self._meet_broker()
+
+    def forget(self) -> None:
+        """All that was stored record by record is deleted while the broker is down."""
+        self.broker.stop()
+        found = list(self.broker.data_dir.glob("__individual_commit_offsets-*"))
+        assert found, "nothing was stored record by record"
+        for folder in found:
+            shutil.rmtree(folder)
+        self.tell("forgotten")
+        self.broker.start()
+        self._meet_broker()
+
+    # What is looked at ----------------------------------------------------------------------------
+
+    def look(self) -> int:
+        """Tell of the stable offset, which is the group's committed offset; -1 if nobody says."""
+        asked_at = time.monotonic()
+        asked = ConsumerGroupTopicPartitions(GROUP)
+        offset = -1
+        with contextlib.suppress(KafkaException):
+            (future,) = self._admin.list_consumer_group_offsets(
+                [asked], request_timeout=10
+            ).values()
+            for found in future.result(10).topic_partitions or ():
+                offset = found.offset
+        if offset >= 0:
+            self.tell("stable", topic=TOPIC, partition=0, offset=offset, asked_at=asked_at)
+        return offset
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not happen:\n{self.account()}"
+            time.sleep(0.1)
+
+    def wait_for_work(self) -> None:
+        """Every member has begun a record."""
+        self.wait_for(lambda: all(one.has_started for one in self.members), "work for everyone")
+
+    def finish(self) -> None:
+        """Nothing new is written; everything is done and stored; and all leave."""
+        self.load.stop()
+        end = self._tell_records()
+        self.wait_for(lambda: self.look() >= end, f"a stable offset of {end}")
+        for member in self.members:
+            member.signal(signal.SIGTERM)
+        for member in self.members:
+            assert member.wait() == 0, self.account()
+        self.look()
+        self.tell("end", topic=TOPIC, partition=0, offset=end)
+
+    def _tell_records(self) -> int:
+        """Read the log as any consumer would; returns the offset of its end."""
+        consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "reader"})
+        try:
+            _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=30)
+            consumer.assign([TopicPartition(TOPIC, 0, 0)])
+            offset = -1
+            while offset < end - 1:
+                message = consumer.poll(PATIENCE_S)
+                assert message is not None and message.error() is None, message
+                offset, key = message.offset(), message.key()
+                place = {"topic": TOPIC, "partition": 0, "offset": offset}
+                self.tell("record", **place, key=key.decode(), slot=slot_of_key(key))
+        finally:
+            consumer.close()
+        return int(end)
+
+    def account(self) -> str:
+        """The last words of everybody."""
+        logs = [*sorted(self._folder.glob("*.log"))]
+        told = [f"{log.name}: " + "\n  ".join(log.read_text().splitlines()[-4:]) for log in logs]
+        return "\n".join([*told, self.broker.log_text[-3000:]])
+
+    def abandon(self) -> None:
+        self.load.abandon()
+        for member in self.members:
+            member.abandon()
+        self._events.close()
