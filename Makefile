@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint fuzz bench bench-rebalance bench-branches compat-java compat-answers compat-kcat compat-go lock clean help
+.PHONY: run test setup lint fuzz soak bench bench-rebalance bench-branches compat-java compat-answers compat-kcat compat-go lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -35,6 +35,10 @@ test: setup lint ## lint and run the tests
 
 fuzz: setup      ## the fuzz tests, ten minutes instead of seconds
 	ANABRANCH_FUZZ_SECONDS=600 $(BIN)/pytest tests/server -k fuzz --timeout 3600
+
+MINUTES ?= 30
+soak: setup      ## cooperative members and a broker that keep dying; MINUTES=10 is shorter
+	ANABRANCH_SOAK_MINUTES=$(MINUTES) $(BIN)/pytest tests/cooperative -k soak -s --timeout 36000
 
 bench: setup     ## side by side with Apache Kafka (needs gcc, Java 17 and Maven)
 	$(BIN)/python bench/broker.py

@@ -378,8 +378,13 @@ def _leases(in_turn: Sequence[Tenure]) -> Iterator[str]:
 
 def _epochs(in_turn: Sequence[Tenure]) -> Iterator[str]:
     """S2: epochs of a slot rise with each change of its owner."""
-    worked = sorted((one for one in in_turn if one.steps), key=lambda one: one.steps[0].began_at)
-    for one, next_one in pairwise(worked):
+    firsts = [
+        (step.began_at, tenure)
+        for tenure in in_turn
+        if (step := next((one for one in tenure.steps if not one.is_woken), None)) is not None
+    ]
+    firsts.sort(key=lambda first: first[0])
+    for (_, one), (_, next_one) in pairwise(firsts):
         if next_one.epoch < one.epoch:
             yield f"epoch-fell: {next_one} came after {one}"
     for one, next_one in pairwise(in_turn):
@@ -448,22 +453,10 @@ def _skipped(in_turn: Sequence[Tenure], records: Sequence[Record]) -> Iterator[s
 def _again(partition: Partition, numbers: Counter[str]) -> Iterator[str]:
     """S6 and 6.3: what comes again, a process that was killed or fenced had and had not stored."""
     steps: dict[int, list[tuple[Step, Tenure]]] = defaultdict(list)
-    bound = 0
     for tenure in partition.tenures:
-        mine: set[int] = set()
         for step in tenure.steps:
             steps[step.record.offset].append((step, tenure))
-            if step.record.ack_ok_at > tenure.until:
-                mine.add(step.record.offset)
-            bound += step.is_woken
-        if tenure.ending in ("crash", "lost"):
-            bound += len(mine)
-    for at in partition.forgotten_at:
-        stable = _stable_by(partition, at)
-        bound += sum(
-            record.offset >= stable and record.ack_ok_at < at
-            for record in partition.records.values()
-        )
+    bound = _duplicates_bound(partition)
     for offset, found in sorted(steps.items()):
         numbers["starts"] += len(found)
         found.sort(key=lambda one: one[0].began_at)
@@ -482,6 +475,25 @@ def _again(partition: Partition, numbers: Counter[str]) -> Iterator[str]:
     numbers["duplicates bound"] += bound
     if numbers["duplicates"] > numbers["duplicates bound"]:
         yield f"too-many-duplicates: {numbers['duplicates']}, explained are {bound}"
+
+
+def _duplicates_bound(partition: Partition) -> int:
+    """How many records processes had begun and not stored when they were killed or fenced."""
+    bound = 0
+    for in_turn in partition.tenures_by_slot():
+        for number, tenure in enumerate(in_turn):
+            bound += sum(step.is_woken for step in tenure.steps)
+            if tenure.ending in ("crash", "lost"):
+                # Who was stopped is fenced when the next one begins, and knows it later.
+                at = min([tenure.until, *(one.since for one in in_turn[number + 1 :])])
+                bound += len({s.record.offset for s in tenure.steps if s.record.ack_ok_at > at})
+    for at in partition.forgotten_at:
+        stable = _stable_by(partition, at)
+        bound += sum(
+            record.offset >= stable and record.ack_ok_at < at
+            for record in partition.records.values()
+        )
+    return bound
 
 
 def _stable_by(partition: Partition, at: float) -> int:

@@ -1,0 +1,511 @@
+"""Each rule of the checker finds what it is for, in a small history that breaks only that rule."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from check_history import Verdict, check
+
+TOOL = Path(__file__).parents[2] / "tools" / "check_history.py"
+
+
+class Story:
+    """Events one second after the other, about one key of one partition unless said otherwise."""
+
+    def __init__(self, *keys: str) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._acks = 0
+        for offset, key in enumerate(keys or "aaaa"):
+            self.say("record", offset=offset, key=key, slot=ord(key))
+
+    def say(self, kind: str, member: str = "stage", **facts: Any) -> None:
+        place = {"topic": "t", "partition": 0, "member": member, "incarnation": 1}
+        self.events.append({"at": float(len(self.events)), "type": kind, **place, **facts})
+
+    def everywhere(self, kind: str, member: str = "stage") -> None:
+        self.say(kind, member)
+        del self.events[-1]["topic"], self.events[-1]["partition"]
+
+    def grant(self, member: str, epoch: int, first: int = 0, end: int = 65536) -> None:
+        self.say("grant", member, slots=[first, end], epoch=epoch)
+
+    def end(self, kind: str, member: str) -> None:
+        self.say(kind, member, slots=[0, 65536])
+
+    def start(self, member: str, epoch: int, offset: int, **facts: Any) -> None:
+        key = next(e["key"] for e in self.events if e.get("offset") == offset)
+        facts = {"offset": offset, "key": key, "slot": ord(key), "epoch": epoch, **facts}
+        self.say("start", member, **facts)
+
+    def done(self, member: str, offset: int) -> None:
+        self.say("done", member, offset=offset)
+
+    def work(self, member: str, epoch: int, *offsets: int) -> None:
+        for offset in offsets:
+            self.start(member, epoch, offset)
+            self.done(member, offset)
+
+    def send(self, member: str, epoch: int, watermark: int, *done: list[int]) -> int:
+        self._acks += 1
+        facts = {"slots": [0, 65536], "epoch": epoch, "watermark": watermark, "done": list(done)}
+        self.say("ack_sent", member, ack=self._acks, **facts)
+        return self._acks
+
+    def ack(
+        self, member: str, epoch: int, watermark: int, *done: list[int], stable: int = -1
+    ) -> None:
+        number = self.send(member, epoch, watermark, *done)
+        self.say("ack_ok", member, ack=number, stable=stable)
+
+    def check(self) -> Verdict:
+        return check(self.events)
+
+
+def good_hand_over() -> Story:
+    """A does two records and gives the slots to B, who does the rest."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    story.end("revoke", "A")
+    story.ack("A", 1, 2, stable=2)
+    story.grant("B", 2)
+    story.work("B", 2, 2, 3)
+    story.ack("B", 2, 4, stable=4)
+    story.end("revoke", "B")
+    story.say("end", offset=4)
+    return story
+
+
+def crash() -> Story:
+    """A is killed with one record that is done and not acknowledged; B does it again."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0)
+    story.ack("A", 1, 1)
+    story.work("A", 1, 1)
+    story.start("A", 1, 2)
+    story.everywhere("crash", "A")
+    story.grant("B", 2)
+    story.work("B", 2, 1, 2, 3)
+    return story
+
+
+def zombie() -> Story:
+    """A is stopped while it works; B has the slots meanwhile; A wakes up, ends, and is refused."""
+    story = Story()
+    story.grant("A", 1)
+    story.start("A", 1, 0)
+    story.everywhere("pause", "A")
+    story.grant("B", 2)
+    story.work("B", 2, 0, 1, 2, 3)
+    story.ack("B", 2, 4)
+    story.everywhere("resume", "A")
+    story.done("A", 0)
+    number = story.send("A", 1, 1)
+    story.say("ack_refused", "A", ack=number, slots=[0, 65536])
+    story.end("lost", "A")
+    return story
+
+
+def woken() -> Story:
+    """A is stopped between taking a record and beginning it: nothing but a token helps."""
+    story = Story()
+    story.grant("A", 1)
+    story.everywhere("pause", "A")
+    story.grant("B", 2)
+    story.work("B", 2, 0, 1, 2, 3)
+    story.ack("B", 2, 4)
+    story.everywhere("resume", "A")
+    story.work("A", 1, 0)
+    story.end("lost", "A")
+    return story
+
+
+def retry() -> Story:
+    """A record that fails is begun again with a higher attempt, and its key waits."""
+    story = Story()
+    story.grant("A", 1)
+    story.start("A", 1, 0)
+    story.start("A", 1, 0, attempt=2)
+    story.done("A", 0)
+    story.work("A", 1, 1, 2, 3)
+    return story
+
+
+def forgotten() -> Story:
+    """What was acknowledged above the stable offset is forgotten, and done again."""
+    story = Story(*"abab")
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1, 3)
+    story.ack("A", 1, 2, [3, 3], stable=2)
+    story.everywhere("crash", "A")
+    story.everywhere("forgotten")
+    story.grant("B", 2)
+    story.work("B", 2, 2, 3)
+    return story
+
+
+@pytest.mark.parametrize("tell", [good_hand_over, crash, zombie, woken, retry, forgotten])
+def test_good_history(tell: Callable[[], Story]) -> None:
+    """Nothing is wrong with hand-overs, crashes, members that were stopped, and retries."""
+    assert tell().check().problems == []
+
+
+def test_numbers() -> None:
+    """What came again is counted, and so is what the dead member had not acknowledged."""
+    numbers = crash().check().numbers
+    assert numbers["duplicates"] == 2
+    assert numbers["duplicates bound"] == 2
+    assert numbers["records"] == 4
+    assert numbers["starts"] == 6
+    assert numbers["crash"] == 1
+    assert numbers["slots that moved"] == 1
+
+
+# What is wrong ------------------------------------------------------------------------------------
+
+
+def two_owners() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    story.ack("A", 1, 2)
+    story.grant("B", 2)
+    story.end("revoke", "A")
+    story.work("B", 2, 2, 3)
+    return story
+
+
+def not_held() -> Story:
+    story = good_hand_over()
+    story.work("B", 2, 3)
+    return story
+
+
+def other_epoch() -> Story:
+    story = Story("a")
+    story.grant("A", 1)
+    story.work("A", 2, 0)
+    return story
+
+
+def epoch_fell() -> Story:
+    story = Story()
+    story.grant("A", 5)
+    story.work("A", 5, 0, 1)
+    story.everywhere("crash", "A")
+    story.grant("B", 4)
+    story.work("B", 4, 0, 1, 2, 3)
+    return story
+
+
+def epoch_twice() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    story.everywhere("crash", "A")
+    story.grant("B", 1)
+    story.work("B", 1, 0, 1, 2, 3)
+    return story
+
+
+def key_order() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1, 3, 2)
+    return story
+
+
+def key_at_once() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.start("A", 1, 0)
+    story.start("A", 1, 1)
+    story.done("A", 0)
+    story.done("A", 1)
+    story.work("A", 1, 2, 3)
+    return story
+
+
+def interleaved() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0)
+    story.grant("B", 2)
+    story.work("B", 2, 0, 1)
+    story.work("A", 1, 1)
+    story.end("lost", "A")
+    story.work("B", 2, 2, 3)
+    return story
+
+
+def woken_twice() -> Story:
+    """Only the first record after a stop may have been taken before it."""
+    story = Story()
+    story.grant("A", 1)
+    story.everywhere("pause", "A")
+    story.grant("B", 2)
+    story.work("B", 2, 0, 1, 2, 3)
+    story.ack("B", 2, 4)
+    story.everywhere("resume", "A")
+    story.work("A", 1, 0, 1)
+    story.end("lost", "A")
+    return story
+
+
+def two_hands() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.start("A", 1, 0)
+    story.grant("B", 2)
+    story.work("B", 2, 0, 1, 2, 3)
+    story.done("A", 0)
+    story.end("revoke", "A")
+    return story
+
+
+def skipped_by_the_next() -> Story:
+    """B begins above a record that A had begun and nobody acknowledged."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    story.ack("A", 1, 1)
+    story.everywhere("crash", "A")
+    story.grant("B", 2)
+    story.work("B", 2, 2, 3)
+    return story
+
+
+def skipped_within() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1, 3)
+    story.everywhere("crash", "A")
+    story.grant("B", 2)
+    story.work("B", 2, 0, 1, 2, 3)
+    return story
+
+
+def lost() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1, 2)
+    return story
+
+
+def never_ended() -> Story:
+    """A record that was begun and not done is lost as well."""
+    story = lost()
+    story.start("A", 1, 3)
+    return story
+
+
+def ack_before_done() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0)
+    story.ack("A", 1, 2)
+    story.work("A", 1, 1, 2, 3)
+    return story
+
+
+def ack_above_before_done() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0)
+    story.ack("A", 1, 1, [2, 3])
+    story.work("A", 1, 1, 2, 3)
+    return story
+
+
+def ack_not_fenced() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0)
+    story.grant("B", 2)
+    story.ack("A", 1, 1)
+    story.end("lost", "A")
+    story.work("B", 2, 0, 1, 2, 3)
+    return story
+
+
+def acked_again() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    story.ack("A", 1, 2)
+    story.everywhere("crash", "A")
+    story.grant("B", 2)
+    story.work("B", 2, 1, 2, 3)
+    return story
+
+
+def forgotten_below_stable() -> Story:
+    """The stable offset survives the loss of the individual commits."""
+    story = Story(*"abab")
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1, 3)
+    story.ack("A", 1, 2, [3, 3], stable=2)
+    story.everywhere("crash", "A")
+    story.everywhere("forgotten")
+    story.grant("B", 2)
+    story.work("B", 2, 1, 2, 3)
+    return story
+
+
+def needless() -> Story:
+    """Who gives slots back in order stores what was done before."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    story.end("revoke", "A")
+    story.grant("B", 2)
+    story.work("B", 2, 0, 1, 2, 3)
+    return story
+
+
+def stable_ahead() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    story.say("stable", offset=3)
+    story.work("A", 1, 2, 3)
+    return story
+
+
+def acked_stable_ahead() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    story.ack("A", 1, 2, stable=3)
+    story.work("A", 1, 2, 3)
+    return story
+
+
+def stable_fell() -> Story:
+    story = good_hand_over()
+    story.say("stable", offset=3)
+    return story
+
+
+def not_stored() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1, 2, 3)
+    story.ack("A", 1, 3, stable=3)
+    story.say("end", offset=4)
+    return story
+
+
+def failed() -> Story:
+    story = good_hand_over()
+    story.everywhere("failed", "B")
+    return story
+
+
+def unknown_record() -> Story:
+    story = good_hand_over()
+    story.events[0]["key"] = "b"
+    return story
+
+
+def unknown_ack() -> Story:
+    story = good_hand_over()
+    story.say("ack_ok", "B", ack=99, stable=4)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("tell", "rules"),
+    [
+        (two_owners, {"two-owners"}),
+        (not_held, {"not-held"}),
+        (other_epoch, {"not-held"}),
+        (epoch_fell, {"epoch-fell", "interleaved"}),
+        (epoch_twice, {"epoch-twice"}),
+        (key_order, {"key-order", "skipped"}),
+        (key_at_once, {"key-at-once"}),
+        (interleaved, {"interleaved", "needless"}),
+        (woken_twice, {"epoch-fell", "interleaved", "needless"}),
+        (two_hands, {"two-owners", "two-hands", "needless"}),
+        (skipped_by_the_next, {"skipped"}),
+        (skipped_within, {"skipped"}),
+        (lost, {"lost"}),
+        (never_ended, {"lost"}),
+        (ack_before_done, {"ack-before-done"}),
+        (ack_above_before_done, {"ack-before-done"}),
+        (ack_not_fenced, {"ack-not-fenced"}),
+        (acked_again, {"acked-again"}),
+        (forgotten_below_stable, {"acked-again"}),
+        (needless, {"needless"}),
+        (stable_ahead, {"stable-ahead"}),
+        (acked_stable_ahead, {"stable-ahead"}),
+        (stable_fell, {"stable-fell"}),
+        (not_stored, {"not-stored"}),
+        (failed, {"failed"}),
+        (unknown_record, {"unknown-record", "lost", "ack-before-done", "stable-ahead"}),
+        (unknown_ack, {"unknown-ack"}),
+    ],
+)
+def test_bad_history(tell: Callable[[], Story], rules: set[str]) -> None:
+    """A history that breaks a rule is found by it, and by no other than those that follow."""
+    verdict = tell().check()
+    assert verdict.rules - {"too-many-duplicates"} == rules, verdict.problems
+
+
+def test_too_many_duplicates() -> None:
+    """More may not come again than the dead and the fenced had not stored."""
+    assert "too-many-duplicates" in needless().check().rules
+    assert "too-many-duplicates" not in crash().check().rules
+
+
+# The tool -----------------------------------------------------------------------------------------
+
+
+def _run(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(TOOL), str(path), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _write(path: Path, story: Story) -> None:
+    path.write_text("".join(json.dumps(event) + "\n" for event in story.events))
+
+
+def test_tool(tmp_path: Path) -> None:
+    """The tool reads all files of a folder, also one whose writer was killed in mid-line."""
+    story = crash()
+    half = len(story.events) // 2
+    story.events, rest = story.events[:half], story.events[half:]
+    _write(tmp_path / "one.jsonl", story)
+    story.events = rest
+    _write(tmp_path / "two.jsonl", story)
+    with (tmp_path / "two.jsonl").open("a") as file:
+        file.write('{"at": 99, "type": "sta')
+    ended = _run(tmp_path)
+    assert ended.returncode == 0, ended.stdout
+    assert "duplicates:         2" in ended.stdout
+    assert ended.stdout.endswith("nothing is wrong\n")
+
+
+def test_tool_finds(tmp_path: Path) -> None:
+    """The tool says what is wrong, as text and as JSON, and ends with 1."""
+    _write(tmp_path / "one.jsonl", lost())
+    ended = _run(tmp_path / "one.jsonl")
+    assert ended.returncode == 1
+    assert "lost: 1 records were never done, the first is 3 [t-0]" in ended.stdout
+    verdict = json.loads(_run(tmp_path, "--json").stdout)
+    assert verdict["problems"] == ["lost: 1 records were never done, the first is 3 [t-0]"]
+    assert verdict["numbers"]["records"] == 4
+
+
+@pytest.mark.parametrize("text", ["", "nonsense\n{}\n", '{"type": "start"}\n\n'])
+def test_tool_refuses(tmp_path: Path, text: str) -> None:
+    """What is no history is not judged."""
+    (tmp_path / "one.jsonl").write_text(text)
+    ended = _run(tmp_path)
+    assert ended.returncode == 2
+    assert "the history cannot be read" in ended.stderr
