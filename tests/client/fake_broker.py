@@ -6,6 +6,7 @@ own rules (`take_acks`), so that what it takes a real broker would take.
 
 import asyncio
 import functools
+import ssl
 import struct
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable
@@ -86,6 +87,7 @@ class FakeBroker:
         self._appended = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._now_ms = 0
 
     # The test's side ------------------------------------------------------------------------------
@@ -147,13 +149,21 @@ class FakeBroker:
     # The server -----------------------------------------------------------------------------------
 
     async def __aenter__(self) -> "FakeBroker":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        await self.listen()
         return self
+
+    async def listen(self, tls: ssl.SSLContext | None = None) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
         self.drop_connections()
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     @property
     def port(self) -> int:
@@ -167,14 +177,18 @@ class FakeBroker:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
         try:
             while True:
                 (size,) = _SIZE.unpack(await reader.readexactly(4))
                 writer.writelines(await self._answer(memoryview(await reader.readexactly(size))))
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError, ssl.SSLError):
             pass
         finally:
             self._connections.discard(writer)
+            self._serving.discard(task)
             writer.close()
 
     async def _answer(self, frame: memoryview) -> list[bytes | memoryview]:

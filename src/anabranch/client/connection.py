@@ -172,9 +172,7 @@ class Connection(asyncio.BufferedProtocol):
         return answer
 
     def _broken(self, api: Api, error: Exception) -> ProtocolError:
-        broken = ProtocolError(
-            f"{self.place} answered {api.name} with bytes that are none: {error}"
-        )
+        broken = ProtocolError(f"{self.place} answered {api.name} with nonsense: {error}")
         self.close(broken)
         return broken
 

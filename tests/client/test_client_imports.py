@@ -1,0 +1,57 @@
+"""The client stands alone: what only a broker needs is not needed by it."""
+
+import subprocess
+import sys
+
+BROKER_ONLY = (
+    "click",
+    "confluent_kafka",
+    "javaproperties",
+    "prometheus_client",
+    "re2",
+    "uvloop",
+    "google.re2",
+)
+FOR_COMPRESSED_RECORDS = ("cramjam", "lz4")
+
+
+def run_without(modules: tuple[str, ...], program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in which modules cannot be imported."""
+    blocked = f"import sys\nfor name in {modules!r}: sys.modules[name] = None\n"
+    return subprocess.run(
+        [sys.executable, "-c", blocked + program], capture_output=True, text=True, check=False
+    )
+
+
+def test_import() -> None:
+    """The client can be imported and made without what the broker and its tools depend on."""
+    ended = run_without(
+        (*BROKER_ONLY, *FOR_COMPRESSED_RECORDS),
+        "from anabranch.client import *\n"
+        "SyncCooperativeConsumer(group_id='g').close()\n"
+        "loaded = sorted(n for n in sys.modules if n.count('.') == 1 and n[:10] == 'anabranch.')\n"
+        "print(loaded)\n",
+    )
+    assert ended.returncode == 0, ended.stderr
+    allowed = {f"anabranch.{name}" for name in ("branch", "client", "model", "wire")}
+    assert set(eval(ended.stdout)) == allowed
+
+
+def test_records() -> None:
+    """Records are read without what the broker and its tools depend on."""
+    ended = run_without(
+        BROKER_ONLY,
+        "from anabranch.client.record_reader import FetchedRecords\n"
+        "from anabranch.branch.slots import DEFAULT_RULE\n"
+        "from anabranch.wire.record_batch import Record, build_batch\n"
+        "batch = build_batch([Record(0, 0, b'k', b'v')], base_offset=0)\n"
+        "print(len(FetchedRecords(memoryview(batch), DEFAULT_RULE, 0)))\n",
+    )
+    assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr
+
+
+def test_start_of_the_import() -> None:
+    """Importing the client is quick enough for a command line."""
+    ended = run_without((), "import anabranch.client\nprint(len(sys.modules))\n")
+    assert ended.returncode == 0
+    assert int(ended.stdout) < 400
