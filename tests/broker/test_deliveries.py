@@ -1,0 +1,81 @@
+"""How far members were shown records: since they hold what they hold, as far as anybody knows."""
+
+from anabranch.broker.deliveries import Deliveries
+
+TOPIC_ID = b"t".ljust(16, b".")
+
+
+class Shown:
+    """The deliveries of one partition of a group."""
+
+    def __init__(self) -> None:
+        self.deliveries = Deliveries()
+
+    def note(self, epoch: int, offset: int, member_id: str = "a", partition: int = 0) -> None:
+        self.deliveries.note("g", TOPIC_ID, partition, member_id, epoch, offset)
+
+    def since(self, epoch: int, member_id: str = "a", partition: int = 0) -> int | None:
+        return self.deliveries.delivered("g", TOPIC_ID, partition, member_id, epoch)
+
+
+def test_as_far_as_it_went() -> None:
+    """A record that is read again does not take it back."""
+    shown = Shown()
+    assert shown.since(5) is None
+    for offset in (10, 50, 20):
+        shown.note(5, offset)
+    assert shown.since(5) == 50
+
+
+def test_each_for_itself() -> None:
+    """Members, partitions and groups have nothing to do with each other."""
+    shown = Shown()
+    shown.note(5, 10)
+    assert shown.since(5, member_id="b") is None
+    assert shown.since(5, partition=1) is None
+    assert shown.deliveries.delivered("h", TOPIC_ID, 0, "a", 5) is None
+    assert shown.deliveries.delivered("g", bytes(16), 0, "a", 5) is None
+
+
+def test_what_was_lost_and_won_again() -> None:
+    """What a member saw before does not count; what it still holds does, whatever came later."""
+    shown = Shown()
+    shown.note(5, 500)
+    shown.note(6, 150)
+    assert shown.since(5) == 500
+    assert shown.since(6) == 150
+    assert shown.since(7) is None
+
+
+def test_what_was_before_the_start() -> None:
+    """Nobody knows what the process before has shown, as long as a member holds it since then."""
+    shown = Shown()
+    shown.deliveries.group_loaded("g", 6)
+    shown.note(6, 100)
+    shown.note(7, 200)
+    assert shown.since(6) is None
+    assert shown.since(7) == 200
+
+
+def test_a_member_that_is_gone() -> None:
+    """Is forgotten, and nobody else is."""
+    shown = Shown()
+    shown.note(5, 10)
+    shown.note(5, 20, member_id="b")
+    shown.deliveries.forget_member("g", "a")
+    assert (shown.since(5), shown.since(5, member_id="b")) == (None, 20)
+    shown.deliveries.forget_member("g", "b")
+    shown.deliveries.forget_member("g", "b")
+    shown.deliveries.forget_member("h", "b")
+    assert shown.deliveries._shown == {}
+
+
+def test_epochs_do_not_pile_up() -> None:
+    """Old ones are told of together: rather too much than too little."""
+    shown = Shown()
+    for epoch in range(1, 100):
+        shown.note(epoch, 1000 - epoch)
+    assert shown.since(1) == 999
+    assert shown.since(99) == 901
+    (epochs,) = shown.deliveries._shown["g"]["a"].values()
+    assert len(epochs) == 8
