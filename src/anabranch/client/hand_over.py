@@ -138,7 +138,6 @@ class HandOver:
                 continue
             log.info("took over %s", _text_of(loading))
             self._core.on_hungry()
-            return
 
     async def learn_rule(self, topic_id: bytes, *, again: bool = False) -> None:
         """Ask by what the records of a topic keep their order."""
