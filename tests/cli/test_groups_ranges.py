@@ -306,6 +306,21 @@ def test_other_views_are_as_before(groups: Callable[..., Result], shared: Shared
     assert "--state and --ranges exclude each other" in both.err
 
 
+def test_all_groups_at_once(groups: Callable[..., Result], shared: Shared, kit: GroupsKit) -> None:
+    """Each has its own partitions; those of a topic that is gone are left out."""
+    shared.produce(0)
+    other = Shared(kit)
+    for group in (shared.group, other.group):
+        kit.commit(group, shared.topic, {0: 0})
+    kit.commit(other.group, other.topic, {0: 0})
+    kit.delete_topic(other.topic)
+    result = groups("describe", "--all", "--ranges", "--format", "json")
+    assert result.code == 0, result.err
+    found = {each["group"]: each["individual_progress"] for each in result.document}
+    for group in (shared.group, other.group):
+        assert [each["topic"] for each in found[group]] == [shared.topic]
+
+
 def test_a_broker_that_cannot_be_asked(
     groups: Callable[..., Result], shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,3 +442,4 @@ def test_only_a_record_at_the_stable_offset_blocks_it() -> None:
     )
     assert partition_of(*rows).range_of(later) == rows[0]
     assert partition_of(row(ALL_SLOTS, 50)).range_of(later) is None
+    assert partition_of(row(LOW, 40), row(HIGH, 41)).range_of(later) is None

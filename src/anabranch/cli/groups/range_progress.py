@@ -79,8 +79,8 @@ class SharedPartition:
         return max(row.end_offset for row in self.ranges) - self.stable_offset
 
     def done_from(self, offset: int) -> int:
-        """How many offsets, at or above this one and the stable offset, somebody has done."""
-        return _offsets_done(self.ranges, max(offset, self.stable_offset or 0))
+        """How many offsets at or above this one somebody has done."""
+        return _offsets_done(self.ranges, offset)
 
     def oldest_open_offset(self, row: RangeRow) -> int | None:
         """The offset that a range waits for; None when it has nothing left to do."""

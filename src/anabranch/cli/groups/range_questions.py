@@ -57,6 +57,7 @@ def tell_forgotten(
     except CliError:
         return
     for partition in found[group.group]:
+        # Below the stable offset nothing was done out of order: there the commit says it all.
         offset = max(offsets[(partition.topic, partition.partition)], partition.stable_offset or 0)
         count = partition.done_from(offset)
         if count:
