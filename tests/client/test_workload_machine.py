@@ -13,10 +13,11 @@ from hypothesis.stateful import (
 )
 from workload_kit import PLACE, TOPIC_ID, Coordinator, Log, key_in
 
+from anabranch.client import work_queues
 from anabranch.client.acks import gather, take_back
 from anabranch.client.holdings import Holdings
 from anabranch.client.range_work import RangeState, RangeWork
-from anabranch.client.records import STARTED, ConsumerRecord
+from anabranch.client.records import PARKED, STARTED, ConsumerRecord
 from anabranch.client.timing import Lease
 from anabranch.client.work_queues import BatchQueue, KeyQueue, WorkQueue
 from anabranch.client.workload import Row, Workload
@@ -37,6 +38,7 @@ class WorkloadMachine(RuleBasedStateMachine):
         self.log = Log([])
         self.lease = Lease()
         self.workload = Workload(self.new_queue(), self.lease)
+        work_queues.WAITING_WITH_CONTENT = 1  # type: ignore[misc]
         self.holdings = Holdings(self.workload, lambda topic_id, partition: PLACE)
         self.coordinator = Coordinator()
         self.now = 0.0
@@ -155,6 +157,17 @@ class WorkloadMachine(RuleBasedStateMachine):
         asked, first, upto, records = self.fetches.pop(index)
         self.workload.deliver((TOPIC_ID, 0), asked, records, first, upto)
 
+    @rule(span=st.integers(1, 8))
+    def refill(self, span: int) -> None:
+        """Parked records come back, as many as there are in a stretch of the log."""
+        empty = self.workload.queue.empty
+        if empty:
+            first = min(record.offset for record in empty)
+            upto = min(first + span, self.log.end)
+            asked = [work.slots for work in self.workload if work.state is RangeState.ACTIVE]
+            records = self.log.fetch(asked, first, upto)
+            self.workload.refill((TOPIC_ID, 0), asked, records, first, upto)
+
     @rule(count=st.integers(1, 8))
     def start(self, count: int) -> None:
         for _ in range(count):
@@ -167,6 +180,7 @@ class WorkloadMachine(RuleBasedStateMachine):
     def check_start(self, record: ConsumerRecord) -> None:
         assert self.now < self.last_sent_at + 90, "started after the lease"
         assert record._work.state is RangeState.ACTIVE, "started of a range that is not ours"
+        assert record.key == self.log.keys[record.offset], "started without its content"
         slot = self.log.slot(record.offset)
         assert not self.coordinator.progress.is_done(slot, record.offset), "started what is done"
         assert [one for one in self.out if one.key == record.key] == [], "two of a key at once"
@@ -248,6 +262,7 @@ class WorkloadMachine(RuleBasedStateMachine):
         for work in self.workload:
             running = [one for one in self.out if one._work is work]
             assert work.in_flight == len(running)
+            assert work.parked == sum(one._state == PARKED for one in work.open.values())
             assert all(work.open.get(one.offset) is one for one in running)
 
     def teardown(self) -> None:
@@ -267,10 +282,13 @@ class WorkloadMachine(RuleBasedStateMachine):
         for work in self.workload:
             records = self.log.fetch([work.slots], work.position, self.log.end)
             self.workload.deliver((TOPIC_ID, 0), [work.slots], records, work.position, self.log.end)
-        while (record := self.workload.take(self.now)) is not None:
-            self.check_start(record)
-            self.processed.add(record.offset)
-            self.workload.done(record)
+        while len(self.workload.queue) or self.workload.queue.empty:
+            self.refill(5)
+            while (record := self.workload.take(self.now)) is not None:
+                self.check_start(record)
+                self.processed.add(record.offset)
+                self.workload.done(record)
+        work_queues.WAITING_WITH_CONTENT = 64  # type: ignore[misc]
         for work in self.workload:
             self._commit(work, succeeds=True)
         assert self.coordinator.progress.stable_offset == self.log.end
@@ -286,6 +304,7 @@ class PollMachine(WorkloadMachine):
     def check_start(self, record: ConsumerRecord) -> None:
         assert self.now < self.last_sent_at + 90, "started after the lease"
         assert record._work.state is RangeState.ACTIVE, "started of a range that is not ours"
+        assert record.key == self.log.keys[record.offset], "started without its content"
         slot = self.log.slot(record.offset)
         assert not self.coordinator.progress.is_done(slot, record.offset), "started what is done"
         of_key = {o for o in range(record.offset) if self.log.keys[o] == record.key}

@@ -117,7 +117,11 @@ class Core:
     def done(self, record: ConsumerRecord, busy_s: float = 0.0) -> bool:
         """A record was processed."""
         with self.lock:
+            before = len(self.workload.queue.empty)
             is_ours = self.workload.done(record, busy_s)
+            has_empty = len(self.workload.queue.empty) > before
+        if has_empty:
+            self.in_loop(self.on_hungry)
         self.note_finished(record._work)
         return is_ours
 
@@ -180,6 +184,7 @@ class Core:
         self.set_alarm()
         if has_more:
             self.on_ready()
+            self.on_hungry()
 
 
 class Tasks:

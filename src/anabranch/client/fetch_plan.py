@@ -17,6 +17,8 @@ from anabranch.client.workload import Workload
 from anabranch.model.units import SlotRange
 
 _TOGETHER_OFFSETS = 2_000
+# Parked records of a range, each a few hundred bytes, above which it is not read on.
+PARKED_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class PartitionFetch:
     asked: list[SlotRange]
     first: int
     member_epoch: int = -1
+    # Whether it is to bring back the content of parked records, and nothing else.
+    is_refill: bool = False
 
 
 def plan(
@@ -61,8 +65,32 @@ def plan(
     return requests
 
 
+def plan_refills(
+    workload: Workload, node_of: Callable[[Place], int | None]
+) -> dict[int, list[PartitionFetch]]:
+    """Requests for the content of parked records whose turn has come."""
+    first_of: dict[Place, int] = {}
+    for record in workload.queue.empty:
+        place: Place = record._work.unit[:2]
+        if place not in workload.refilling:
+            first_of[place] = min(record.offset, first_of.get(place, record.offset))
+    requests: dict[int, list[PartitionFetch]] = {}
+    for place, first in first_of.items():
+        node = node_of(place)
+        if node is not None:
+            asked = [
+                work.slots for work in workload.of_place(place) if work.state is RangeState.ACTIVE
+            ]
+            workload.refilling.add(place)
+            fetch = PartitionFetch(place, asked, first, is_refill=True)
+            requests.setdefault(node, []).append(fetch)
+    return requests
+
+
 def is_hungry(work: RangeWork, share: BufferLimits) -> bool:
     buffered = work.buffered
+    if work.parked >= PARKED_MAX:
+        return False
     if buffered == 0:
         return True
     return buffered < share.max_records and buffered * work.record_bytes < share.max_bytes
@@ -80,6 +108,8 @@ def _together(place: Place, works: list[RangeWork]) -> PartitionFetch:
 
 def finish(workload: Workload, fetch: PartitionFetch) -> list[RangeWork]:
     """The request was answered, or failed; returns the ranges that waited for it."""
+    if fetch.is_refill:
+        workload.refilling.discard(fetch.place)
     works = [work for work in workload.of_place(fetch.place) if work.fetch is fetch]
     for work in works:
         work.fetch = None

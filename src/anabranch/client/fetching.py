@@ -19,14 +19,20 @@ from anabranch.client.errors import (
     NoOffsetError,
     broker_error,
 )
-from anabranch.client.fetch_plan import BufferLimits, PartitionFetch, finish, plan
+from anabranch.client.fetch_plan import (
+    BufferLimits,
+    PartitionFetch,
+    finish,
+    plan,
+    plan_refills,
+)
 from anabranch.client.hand_over import HandOver
 from anabranch.client.membership import Membership
 from anabranch.client.range_work import Place, RangeWork
 from anabranch.client.record_reader import FetchedRecords
 from anabranch.client.records import KeyRange
 from anabranch.client.timing import Attempts
-from anabranch.client.workload import StrangeRecordError
+from anabranch.client.workload import Row, StrangeRecordError
 from anabranch.model.errors import ErrorCode
 from anabranch.model.units import SlotRange
 from anabranch.wire.messages.cooperation import KeyRange as WireRange
@@ -45,6 +51,7 @@ _TOPIC_IDS_VERSION = 13
 # Records are taken over in stretches, between which others have their turn after so long.
 _STRETCH_RECORDS = 256
 _STRETCH_S = 0.003
+_REFILL_BYTES = 64 * 1024
 
 _LEADER_ERRORS = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -101,20 +108,24 @@ class Fetcher:
     def _pump(self) -> None:
         self._is_pumping = False
         while self._is_running and self._core.error is None:
+            workload = self._core.workload
             with self._core.lock:
-                requests = plan(self._core.workload, self._limits, self._free_node_of)
-                self._core.workload.low_mark = self._low_mark()
-            if not requests:
+                half = self._limits.max_records // max(sum(1 for _ in workload), 1) // 2
+                workload.low_mark = workload.queue.park_above = half
+                requests = plan(workload, self._limits, self._free_node_of)
+            self._send(requests)
+            with self._core.lock:
+                refills = plan_refills(workload, self._free_node_of)
+            self._send(refills)
+            if not requests and not refills:
                 return
-            for node_id, fetches in requests.items():
-                lanes = self._busy_lanes.setdefault(node_id, set())
-                lane = next(number for number in range(_LANES_MAX) if number not in lanes)
-                lanes.add(lane)
-                self._tasks.spawn("a fetch", self._fetch, node_id, lane, fetches)
 
-    def _low_mark(self) -> int:
-        ranges = sum(1 for _ in self._core.workload)
-        return self._limits.max_records // max(ranges, 1) // 2
+    def _send(self, requests: dict[int, list[PartitionFetch]]) -> None:
+        for node_id, fetches in requests.items():
+            lanes = self._busy_lanes.setdefault(node_id, set())
+            lane = next(number for number in range(_LANES_MAX) if number not in lanes)
+            lanes.add(lane)
+            self._tasks.spawn("a fetch", self._fetch, node_id, lane, fetches)
 
     def _free_node_of(self, place: Place) -> int | None:
         """The leader, unless the partition is to be left alone for now, or all lanes are busy."""
@@ -175,7 +186,9 @@ class Fetcher:
                     partition=partition,
                     current_leader_epoch=leader.epoch if leader is not None else -1,
                     fetch_offset=fetch.first,
-                    partition_max_bytes=settings.max_partition_fetch_bytes,
+                    partition_max_bytes=(
+                        _REFILL_BYTES if fetch.is_refill else settings.max_partition_fetch_bytes
+                    ),
                     range_fetch=RangeFetch(
                         group_id=group_id,
                         member_id=member_id,
@@ -227,6 +240,9 @@ class Fetcher:
                 self._take_damage(fetch, records.damaged)
             if not records.is_whole:
                 upto = min(upto, records.next_offset)
+            if fetch.is_refill:
+                self._refill(fetch, applied, list(records.rows(0, len(records))), upto)
+                return
             try:
                 taken = await self._deliver(fetch, applied, records, upto)
             except StrangeRecordError as error:
@@ -234,6 +250,9 @@ class Fetcher:
                 await self._hand_over.learn_rule(fetch.place[0], again=True)
                 self._rest(fetch.place, str(error))
                 return
+        elif fetch.is_refill:
+            self._refill(fetch, applied, [], upto)
+            return
         else:
             with self._core.lock:
                 self._core.workload.deliver(fetch.place, applied, (), fetch.first, upto)
@@ -242,6 +261,17 @@ class Fetcher:
         if taken:
             self._core.on_ready()
             self._core.set_alarm()
+
+    def _refill(
+        self, fetch: PartitionFetch, applied: list[SlotRange], rows: list[Row], upto: int
+    ) -> None:
+        with self._core.lock:
+            found = self._core.workload.refill(fetch.place, applied, rows, fetch.first, upto)
+        if found:
+            self._attempts.pop(fetch.place, None)
+            self._core.on_ready()
+        else:
+            self._rest(fetch.place, "parked records did not come back")
 
     async def _deliver(
         self, fetch: PartitionFetch, applied: list[SlotRange], records: FetchedRecords, upto: int
@@ -296,7 +326,7 @@ class Fetcher:
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._take_out_of_range(fetch, data)
         elif error.code in _MEMBER_ERRORS and self._membership is not None:
-            if self._is_outdated(fetch):
+            if not fetch.is_refill and self._is_outdated(fetch):
                 return  # what is asked for next is what the coordinator knows
             self._membership.beat_soon()
             self._rest(fetch.place, str(error))
@@ -327,6 +357,8 @@ class Fetcher:
             with self._core.lock:
                 for work in self._works_of(fetch):
                     work.position = max(work.position, data.log_start_offset)
+            if fetch.is_refill:
+                self._refill(fetch, fetch.asked, [], data.log_start_offset)
             return
         log.warning("%s ends before offset %d: its log was cut; starting over", place, fetch.first)
         with self._core.lock:

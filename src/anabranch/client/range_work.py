@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from anabranch.client.records import (
+    PARKED,
     STARTED,
     ConsumerRecord,
     FencingToken,
@@ -101,6 +102,7 @@ class RangeWork:
         "keys",
         "leader_epoch",
         "open",
+        "parked",
         "place",
         "position",
         "record_bytes",
@@ -130,6 +132,8 @@ class RangeWork:
         self.leader_epoch = -1
         self.open: dict[int, ConsumerRecord] = {}
         self.in_flight = 0
+        # How many of the open records are without their content.
+        self.parked = 0
         # The request that will bring more, if there is one.
         self.fetch: object | None = None
         # Whether the application was told of it.
@@ -169,8 +173,8 @@ class RangeWork:
 
     @property
     def buffered(self) -> int:
-        """Records that were fetched and are not running."""
-        return len(self.open) - self.in_flight
+        """Records that were fetched, with their content, and are not running."""
+        return len(self.open) - self.in_flight - self.parked
 
     @property
     def watermark(self) -> int:
@@ -202,6 +206,7 @@ class RangeWork:
         """Forget everything: the range was given back, or is lost."""
         self.state = RangeState.GONE
         self.open = {}
+        self.parked = 0
         self.acked = []
         self.failures = []
 
@@ -239,6 +244,9 @@ class RangeWork:
                 if record._state == STARTED:
                     self.in_flight -= 1
                     part.in_flight += 1
+                elif record._state == PARKED:
+                    self.parked -= 1
+                    part.parked += 1
         return part
 
 

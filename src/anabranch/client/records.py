@@ -95,6 +95,8 @@ BUFFERED: Final = 0
 STARTED: Final = 1
 RESTING: Final = 2
 FINISHED: Final = 3
+# Without its content, because too many records of its key wait; it is fetched again in its turn.
+PARKED: Final = 4
 
 
 class ConsumerRecord:
@@ -155,6 +157,22 @@ class ConsumerRecord:
     def header(self, name: str) -> bytes | None:
         """The last header of that name; None when there is none, or its value is null."""
         return next((value for key, value in reversed(self._headers) if key == name), None)
+
+    def _park(self) -> None:
+        """Let go of the content."""
+        self._state = PARKED
+        self.key = self.value = None
+        self._headers = ()
+
+    def _refill(
+        self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> None:
+        """Take the content back."""
+        self._state = BUFFERED
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self._headers = headers
 
     def __repr__(self) -> str:
         return f"ConsumerRecord({self.topic}-{self.partition}@{self.offset}, key={self.key!r})"

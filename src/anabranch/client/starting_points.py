@@ -179,6 +179,7 @@ class StartingPoints:
                     self._core.workload.update_rests(work, done, _rests_of(individual, now))
         self._core.set_alarm()
         self._core.on_ready()
+        self._core.on_hungry()
 
     async def watch_rests(self) -> None:
         """Ask now and then about records that rest for long: somebody may have decided about

@@ -20,21 +20,30 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import count
 from operator import attrgetter
-from typing import Protocol
+from typing import Final, Protocol
 
 from anabranch.client.range_work import RangeWork
 from anabranch.client.records import (
     BUFFERED,
     FINISHED,
+    PARKED,
     RESTING,
     STARTED,
     UNORDERED,
     ConsumerRecord,
 )
 
+# Records that wait for a key and keep their content, however full the buffer is.
+WAITING_WITH_CONTENT: Final = 64
+
 
 class WorkQueue(Protocol):
     """What both queues can do."""
+
+    empty: list[ConsumerRecord]
+    """Records whose turn has come and whose content is to be fetched again."""
+    park_above: int
+    """Records in the buffer of a range above which more of a key are parked."""
 
     def __len__(self) -> int:
         """How many records could be taken now."""
@@ -53,6 +62,12 @@ class WorkQueue(Protocol):
 
     def finish(self, record: ConsumerRecord) -> None:
         """A record that was out will not come again."""
+
+    def refilled(self, record: ConsumerRecord) -> None:
+        """The content of a parked record is back."""
+
+    def vanished(self, record: ConsumerRecord) -> None:
+        """A record whose content was to be fetched again is not in the log any more."""
 
     def rest(self, record: ConsumerRecord, until: float) -> list[ConsumerRecord]:
         """A record that was out comes again later; returns those taken back with it."""
@@ -114,11 +129,19 @@ class _Rests:
 
 
 class KeyQueue:
-    """One record of a key at a time."""
+    """One record of a key at a time.
+
+    Of a key that is slow, or rests, many records may wait. Beyond a number they are parked: only
+    their places are kept, so that they do not fill the buffer and other keys go on. When the turn
+    of a parked record has come it is `empty`, and is fetched again with those that follow it.
+    """
 
     def __init__(self) -> None:
         self._ready: deque[ConsumerRecord] = deque()
         self._rests = _Rests()
+        self.empty: list[ConsumerRecord] = []
+        # Records are parked only in ranges that have more than this in the buffer.
+        self.park_above = 0
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -136,8 +159,13 @@ class KeyQueue:
         waiting = keys[order]
         if waiting is None:
             keys[order] = deque((record,))
-        else:
-            waiting.append(record)
+            return
+        waiting.append(record)
+        if len(waiting) > WAITING_WITH_CONTENT:
+            work = record._work
+            if waiting[-2]._state == PARKED or work.buffered > self.park_above:
+                record._park()
+                work.parked += 1
 
     def add_resting(self, record: ConsumerRecord, until: float) -> None:
         if record._order is not UNORDERED and record._order in record._work.keys:
@@ -166,9 +194,22 @@ class KeyQueue:
         if not waiting:
             del keys[order]
             return
-        self._ready.append(waiting.popleft())
+        following = waiting.popleft()
         if not waiting:
             keys[order] = None
+        if following._state == PARKED:
+            self.empty.append(following)
+        else:
+            self._ready.append(following)
+
+    def refilled(self, record: ConsumerRecord) -> None:
+        if record in self.empty:
+            self.empty.remove(record)
+            self._ready.append(record)
+
+    def vanished(self, record: ConsumerRecord) -> None:
+        self.empty.remove(record)
+        self.finish(record)
 
     def rest(self, record: ConsumerRecord, until: float) -> list[ConsumerRecord]:
         self._rests.add(record, until)
@@ -206,20 +247,26 @@ class KeyQueue:
         if heads:
             self._ready = deque(record for record in self._ready if record._work is not work)
         heads += self._rests.drop(work)
+        heads += [record for record in self.empty if record._work is work]
+        self.empty = [record for record in self.empty if record._work is not work]
         for record in heads:
-            record._state = BUFFERED
+            if record._state != PARKED:
+                record._state = BUFFERED
             self.finish(record)
 
 
 class BatchQueue:
     """Records as they came.
 
-    A key is in `keys` while a record of it rests, with the later records that were held back.
+    A key is in `keys` while a record of it rests, with the later records that were held back. Many
+    of them are parked, as in a `KeyQueue`.
     """
 
     def __init__(self) -> None:
         self._ready: deque[ConsumerRecord] = deque()
         self._rests = _Rests()
+        self.empty: list[ConsumerRecord] = []
+        self.park_above = 0
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -228,8 +275,13 @@ class BatchQueue:
         held_back = record._work.keys.get(record._order)
         if held_back is None:
             self._ready.append(record)
-        else:
-            held_back.append(record)
+            return
+        held_back.append(record)
+        if len(held_back) > WAITING_WITH_CONTENT:
+            work = record._work
+            if held_back[-2]._state == PARKED or work.buffered > self.park_above:
+                record._park()
+                work.parked += 1
 
     def add_resting(self, record: ConsumerRecord, until: float) -> None:
         self._hold_back(record, [], until)
@@ -301,16 +353,41 @@ class BatchQueue:
 
         All of a key come together, in order, when the last of them may.
         """
-        keys, order = record._work.keys, record._order
+        order = record._order
         if order is UNORDERED:
             return records
-        if any(
-            other._order == order and other._state == RESTING
-            for other in record._work.open.values()
+        keys = record._work.keys
+        keys[order] = _sorted(records, keys.get(order))
+        return self._with_content(record)
+
+    def _with_content(self, record: ConsumerRecord) -> list[ConsumerRecord]:
+        """What of a record's key can be handed out: up to the first that is without content."""
+        work, order = record._work, record._order
+        held_back = work.keys.get(order)
+        if held_back is None or any(
+            other._order == order and other._state == RESTING for other in work.open.values()
         ):
-            keys[order] = _sorted(records, keys.get(order))
             return []
-        return _sorted(records, keys.pop(order, None))
+        found = []
+        while held_back and held_back[0]._state != PARKED:
+            found.append(held_back.popleft())
+        if not held_back:
+            del work.keys[order]
+        elif held_back[0] not in self.empty:
+            self.empty.append(held_back[0])
+        return found
+
+    def refilled(self, record: ConsumerRecord) -> None:
+        if record in self.empty:
+            self.empty.remove(record)
+            self._ready.extend(self._with_content(record))
+
+    def vanished(self, record: ConsumerRecord) -> None:
+        self.empty.remove(record)
+        held_back = record._work.keys.get(record._order)
+        if held_back is not None:
+            held_back.remove(record)
+            self._ready.extend(self._with_content(record))
 
     @property
     def next_wake(self) -> float | None:
@@ -323,6 +400,9 @@ class BatchQueue:
         self._ready = deque(record for record in self._ready if record._work is not work)
         for record in self._rests.drop(work):
             record._state = BUFFERED
+            work.keys.pop(record._order, None)
+        for record in [one for one in self.empty if one._work is work]:
+            self.empty.remove(record)
             work.keys.pop(record._order, None)
 
 

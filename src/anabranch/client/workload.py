@@ -28,6 +28,7 @@ from anabranch.client.range_work import (
 from anabranch.client.records import (
     BUFFERED,
     FINISHED,
+    PARKED,
     RESTING,
     STARTED,
     ConsumerRecord,
@@ -58,6 +59,8 @@ class Workload:
         # Set when a range falls to so many records in the buffer while none are on their way.
         self.low_mark = 0
         self.is_hungry = False
+        # Partitions of which parked records are being fetched again.
+        self.refilling: set[Place] = set()
         self._by_place: dict[Place, list[RangeWork]] = {}
         self._keys: dict[Place, WaitingByKey] = {}
 
@@ -178,6 +181,46 @@ class Workload:
             record.attempt = rest.attempts + 1
             self.queue.add_resting(record, rest.until)
 
+    def refill(
+        self,
+        place: Place,
+        asked: Sequence[SlotRange],
+        records: Iterable[Row],
+        first: int,
+        upto: int,
+    ) -> int:
+        """Give parked records of the slots `asked` for their content back.
+
+        Those between `first` and `upto` whose turn has come and that are not there are not in the
+        log any more, and are done with. Returns how many records there were.
+        """
+        works = self.of_place(place)
+        found = 0
+        for offset, timestamp, key, value, headers, _, slot in records:
+            for work in works:
+                if work.slots.first <= slot < work.slots.end:
+                    record = work.open.get(offset)
+                    if record is not None and record._state == PARKED:
+                        record._refill(timestamp, key, value, headers)
+                        work.parked -= 1
+                        found += 1
+                        self.queue.refilled(record)
+        for record in list(self.queue.empty):
+            work = record._work
+            slot = slot_of(record._order, record.offset)
+            if (
+                work.unit[:2] == place
+                and first <= record.offset < upto
+                and any(slots.first <= slot < slots.end for slots in asked)
+            ):
+                record._state = FINISHED
+                work.parked -= 1
+                del work.open[record.offset]
+                work.acked.append(record.offset)
+                self.queue.vanished(record)
+                found += 1
+        return found
+
     def take(self, now: float) -> ConsumerRecord | None:
         """The next record to start, if any may be."""
         if now >= self.lease.ends_at:
@@ -186,7 +229,7 @@ class Workload:
         if record is not None:
             work = record._work
             work.in_flight += 1
-            if work.fetch is None and len(work.open) - work.in_flight <= self.low_mark:
+            if work.fetch is None and work.buffered <= self.low_mark:
                 self.is_hungry = True
         return record
 
