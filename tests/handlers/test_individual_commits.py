@@ -22,7 +22,7 @@ from individual_commit_calls import (
 
 from anabranch.coordinator.cooperative.acks import SubCode
 from anabranch.coordinator.cooperative.retries import DELIVERY_LIMIT_REACHED, NEVER_MS
-from anabranch.model.errors import ErrorCode
+from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, hashes_of
 from anabranch.wire.messages.alter_configs import (
     AlterableConfig,
@@ -306,6 +306,22 @@ def test_a_coordinator_that_serves_nothing(node: SharedNode) -> None:
     for part in (individual(ack()), plain(3)):
         (answered,) = node.commit_parts(part)
         assert answered.error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_journal_that_cannot_be_written(
+    node: SharedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is to be tried again, after a look for the coordinator."""
+    node.commit_parts(individual(ack(ALL_SLOTS, -1, 4)))
+    journal = node.broker.topics.partition("__individual_commit_offsets", 0)
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+
+    monkeypatch.setattr(journal.log, "append", refuse)
+    (answered,) = node.commit_parts(individual(ack(ALL_SLOTS, -1, 5)))
+    assert answered.error_code == ErrorCode.NOT_COORDINATOR
+    assert answered.individual == IndividualCommitAnswer()
 
 
 @pytest.mark.parametrize("name", ["group.individual.commit.enable", "accept.individual.commit"])
