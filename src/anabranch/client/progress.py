@@ -27,6 +27,8 @@ class RangeProgress:
     high_watermark: int
     in_flight: int
     buffered: int
+    parked: int
+    """Records that wait for a slow key, without their content."""
     lag_records: int
     is_lag_exact: bool
 
@@ -80,6 +82,7 @@ def _of_range(work: RangeWork) -> RangeProgress:
         high_watermark=work.high_watermark,
         in_flight=work.in_flight,
         buffered=work.buffered,
+        parked=work.parked,
         lag_records=len(work.open) + round(unseen_offsets * share),
         is_lag_exact=work.high_watermark >= 0 and (unseen_offsets == 0 or share == 1.0),
     )

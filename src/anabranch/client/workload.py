@@ -38,7 +38,7 @@ from anabranch.client.records import (
     TopicPartition,
 )
 from anabranch.client.timing import Lease
-from anabranch.client.work_queues import WorkQueue
+from anabranch.client.work_queues import WAITING_WITH_CONTENT, WorkQueue
 from anabranch.model.units import SlotRange, Unit
 
 Row = tuple[int, int, bytes | None, bytes | None, Headers, OrderKey, int]
@@ -194,17 +194,25 @@ class Workload:
         Those between `first` and `upto` whose turn has come and that are not there are not in the
         log any more, and are done with. Returns how many records there were.
         """
+        # Of each key whose turn has come, as many as may wait with their content.
+        room = {record._order: WAITING_WITH_CONTENT for record in self.queue.empty}
         works = self.of_place(place)
         found = 0
-        for offset, timestamp, key, value, headers, _, slot in records:
+        for offset, timestamp, key, value, headers, order, slot in records:
+            if not room.get(order):
+                continue
             for work in works:
-                if work.slots.first <= slot < work.slots.end:
-                    record = work.open.get(offset)
-                    if record is not None and record._state == PARKED:
-                        record._refill(timestamp, key, value, headers)
-                        work.parked -= 1
-                        found += 1
-                        self.queue.refilled(record)
+                record = work.open.get(offset)
+                if (
+                    record is not None
+                    and record._state == PARKED
+                    and work.slots.first <= slot < work.slots.end
+                ):
+                    record._refill(timestamp, key, value, headers)
+                    work.parked -= 1
+                    room[order] -= 1
+                    found += 1
+                    self.queue.refilled(record)
         for record in list(self.queue.empty):
             work = record._work
             slot = slot_of(record._order, record.offset)
