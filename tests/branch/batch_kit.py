@@ -16,6 +16,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as Aiokafk
 from crc32c import crc32c
 
 from anabranch.branch import _kernels
+from anabranch.branch.record_columns import RecordColumns
 from anabranch.branch.slots import SlotRule
 from anabranch.model.errors import KafkaError
 from anabranch.wire.compression import compress, decompress
@@ -260,6 +261,24 @@ def read_by_kafka_python(batch: bytes) -> list[Record]:
     reader = KafkaPythonBatch(batch)
     assert reader.validate_crc()
     return _as_records(reader)
+
+
+def records_of(columns: RecordColumns) -> list[Record]:
+    """All records, asked for in every way there is."""
+    records = [columns.record(i) for i in range(len(columns))]
+    assert records == list(map(Record._make, columns.rows()))
+    assert [record.key for record in records] == columns.keys()
+    assert [record.value for record in records] == columns.values()
+    return records
+
+
+def records_in(batches: list[bytes]) -> list[Record]:
+    return [
+        record
+        for batch in batches
+        if not read_header(batch).is_control
+        for record in iter_records(batch)
+    ]
 
 
 # --- The model ----------------------------------------------------------------------------------

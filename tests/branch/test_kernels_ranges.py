@@ -239,6 +239,18 @@ def test_batches_of_nobody_are_nowhere() -> None:
     assert split_batches(log, cut_table([]), SlotRule()).next_offset == 80
 
 
+def test_what_nobody_has_of_one_batch_does_not_count_for_the_next() -> None:
+    """A batch is left out only if nobody has any of its own records."""
+    mine = next(key for key in KEYS if slot_of_key(key) < 30000)
+    other = next(key for key in KEYS if slot_of_key(key) >= 30000 and len(key) == len(mine))
+    batches = [batch_of([other] * 3), batch_of([other, *[mine] * 3], 3)]
+    chunk = split_batches(
+        memoryview(b"".join(batches)), cut_table([SlotRange(0, 30000)]), SlotRule()
+    )
+    (output,) = outputs_of(chunk)
+    assert [record.offset for record in iter_records(output)] == [4, 5, 6]
+
+
 def test_numbers_that_no_output_has_drop() -> None:
     """Whatever the table says, nothing is written outside of the outputs."""
     log = batch_of(KEYS)

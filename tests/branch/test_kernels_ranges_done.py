@@ -144,6 +144,17 @@ def test_untouched_batches_are_not_opened(codec: int) -> None:
     assert withhold(log, EMPTY).records is log
 
 
+@pytest.mark.parametrize("count", [2, 3, 7, 8])
+def test_every_second_record(count: int) -> None:
+    """As many pieces as there can be, of many batches, and none lost between them."""
+    log = memoryview(b"".join(batch_of(i * count, count) for i in range(9)))
+    for odd in (0, 1):
+        done = OffsetRanges([(i, i) for i in range(9 * count) if i % 2 == odd])
+        found = cut(withhold(log, done).records)
+        offsets = [record.offset for batch in found for record in iter_records(batch)]
+        assert offsets == [i for i in range(9 * count) if i % 2 != odd]
+
+
 def test_ranges_in_the_gaps_of_a_batch() -> None:
     """A batch of one branch has few of its offsets; done ones of other branches change nothing."""
     records = [Record(offset, 1, b"k", b"v") for offset in (100, 150, 199)]

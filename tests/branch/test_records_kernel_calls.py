@@ -3,6 +3,7 @@
 import struct
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from random import Random
 
 import pytest
@@ -52,6 +53,8 @@ def test_no_batches() -> None:
     columns = read_records(b"", from_offset=17)
     assert (len(columns), columns.next_offset, columns.source_bytes) == (0, 17, 0)
     assert list(columns.rows()) == columns.batches == columns.damaged == []
+    below = read_records(batch_of(0, 5), from_offset=9)
+    assert (len(below), below.next_offset) == (0, 9)  # a position never goes back
 
 
 def test_columns_keep_what_they_need() -> None:
@@ -88,6 +91,30 @@ def test_long_varlongs(varlong: str, delta: int | None) -> None:
     columns = read_records(patched(batch, 8, ">i", len(batch) - 12))
     assert list(columns.timestamps) == ([] if delta is None else [delta])
     assert len(columns.damaged) == (delta is None)
+
+
+def test_records_end_where_their_bytes_end() -> None:
+    """Wherever plain records are cut, and whatever the last bytes say, nothing behind is read."""
+    record = Record(0, 1000, b"key", b"value", (("name", b"text"), ("", None)))
+    plain = build_batch([record], base_offset=0)[61:]
+    batch = build_batch([record, Record(1, 1000, b"k", b"")], base_offset=0, codec=3)
+    for size in range(len(plain)):
+        assert len(from_payload(batch, 1, plain[:size])) == 0
+    assert len(from_payload(batch, 1, plain)) == 1
+    odd = (0x00, 0x01, 0x02, 0x0D, 0x7F, 0x80, 0xFF)
+    for length in (1, 2, 3):
+        for tail in product(odd, repeat=length):
+            assert len(from_payload(batch, 2, plain + bytes(tail))) == 0
+    whole = plain + bytes.fromhex("100002020261620100")
+    assert len(from_payload(batch, 2, whole)) == 0
+    assert len(from_payload(batch, 2, plain + bytes.fromhex("0e000002026101"))) == 0
+    assert len(from_payload(batch, 2, plain + bytes.fromhex("0e00000202610100"))) == 2
+
+
+def from_payload(batch: bytes, count: int, payload: bytes) -> range:
+    """The records of a compressed batch, if these are its plain records."""
+    counted = patched(batch, 57, ">i", count)
+    return range(_kernels.read_records(counted, [payload], False, None, 0)[2])
 
 
 def test_whole_batches() -> None:
@@ -129,8 +156,10 @@ def test_fields_check_their_arrays() -> None:
     for starts, sizes in ((bytes(4), bytes(8)), (bytes(4), b""), (bytes(3), bytes(3))):
         with pytest.raises(ValueError, match="int32 arrays"):
             _kernels.fields(b"abc", starts, sizes)
-    with pytest.raises(ValueError, match="no field"):
-        fields(b"abc", [2**31 - 1], [2**31 - 1])
+    for start, size in ((2**31 - 1, 2**31 - 1), (-1, 0), (-3, 3), (3, -2), (4, 0), (1, 3)):
+        with pytest.raises(ValueError, match="no field"):
+            fields(b"abc", [start], [size])
+    assert fields(b"abc", [3, -1, 9], [0, -1, -1]) == [b"", None, None]
     with pytest.raises(TypeError):
         _kernels.fields("text", b"", b"")  # type: ignore[arg-type]
     name = bytes(4)
