@@ -120,6 +120,10 @@ class Member:
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
+        deadline = time.monotonic() + PATIENCE_S
+        while self.history.stat().st_size == 0:  # before that a signal would be its end
+            assert time.monotonic() < deadline, f"{self.name} did not join"
+            time.sleep(0.02)
         self.process.send_signal(number)
 
     def wait(self) -> int:

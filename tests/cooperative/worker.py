@@ -193,7 +193,8 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, self._set_factor, SLOW_FACTOR)
         loop.add_signal_handler(signal.SIGUSR2, self._set_factor, 1)
-        self._tell("join")
+        # Told when `run` waits for the first time: it listens to signals by then.
+        loop.call_soon(self._tell, "join")
         self._consumer.subscribe([self._topic])
         try:
             await self._consumer.run(self._handle, concurrency=CONCURRENCY)
