@@ -435,3 +435,18 @@ def test_a_topic_that_is_deleted(groups: Groups, make_groups: MakeGroups, tmp_pa
     again = make_groups(folder=groups.copied(tmp_path / "crashed"))
     assert again.broker.groups.progress(GROUP) == {}
     assert known(again) is None
+
+
+def test_a_topic_that_went_in_a_crash(groups: Groups) -> None:
+    """It was deleted, and the journals were not told: they are when there is time."""
+    take(groups, 5)
+    topic = groups.broker.topics.get(TOPIC)
+    assert topic is not None
+    groups.broker.topics.delete(topic)
+    groups.driver.load()
+    assert list(groups.broker.groups.progress(GROUP)) == [(topic.topic_id, 0)]
+    groups.driver.arm()
+    groups.pass_ms(0)
+    assert groups.broker.groups.progress(GROUP) == {}
+    groups.driver.load()
+    assert groups.broker.groups.progress(GROUP) == {}

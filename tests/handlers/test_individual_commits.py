@@ -242,6 +242,15 @@ def test_beyond_what_was_shown(node: SharedNode) -> None:
     assert member.ack(2 * RECORDS + 1).individual.outcomes[0].error_code
 
 
+def test_what_was_shown_is_forgotten_with_the_member(node: SharedNode) -> None:
+    """Who leaves and comes back has yet to be shown what it will acknowledge."""
+    member = Sharer(node, "a")
+    member.fetch()
+    assert node.broker.deliveries._shown
+    member.leave()
+    assert node.broker.deliveries._shown == {}
+
+
 @pytest.mark.parametrize(
     ("part", "version", "code"),
     [
