@@ -90,6 +90,7 @@ class Fetcher:
 
     def start(self) -> None:
         self._is_running = True
+        self._tasks.spawn("metadata", self._refresh_regularly)
         self.pump_soon()
 
     async def stop(self) -> None:
@@ -384,14 +385,26 @@ class Fetcher:
 
     async def _refresh(self, place: Place) -> None:
         try:
-            await self._core.cluster.refresh(ids=[place[0]])
+            await self._learn_leaders({place[0]})
+        finally:
+            self._resting.pop(place, None)
+            self.pump_soon()
+
+    async def _refresh_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._core.settings.metadata_max_age_ms / 1000)
+            with self._core.lock:
+                topic_ids = {work.token.topic_id for work in self._core.workload}
+            if topic_ids:
+                await self._learn_leaders(topic_ids)
+
+    async def _learn_leaders(self, topic_ids: set[bytes]) -> None:
+        try:
+            await self._core.cluster.refresh(ids=topic_ids)
         except ConsumerError as error:
             if not is_worth_retrying(error):
                 raise
             log.info("cannot refresh metadata: %s", error)
-        finally:
-            self._resting.pop(place, None)
-            self.pump_soon()
 
 
 def _wire_range(slots: SlotRange) -> WireRange:
