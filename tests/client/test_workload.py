@@ -20,7 +20,7 @@ from anabranch.client.range_work import DoneBefore, RangeState, Rest
 from anabranch.client.records import UNORDERED
 from anabranch.client.timing import Lease
 from anabranch.client.work_queues import BatchQueue, KeyQueue
-from anabranch.client.workload import StrangeRecordError, Workload
+from anabranch.client.workload import Workload
 from anabranch.model.offset_ranges import OffsetRanges
 from anabranch.model.units import ALL_SLOTS, SlotRange
 
@@ -226,15 +226,6 @@ def test_what_is_done_is_left_out() -> None:
     assert work.done_before == [], "nobody asks for them any more"
 
 
-def test_strange_record() -> None:
-    """A record of slots that nobody asked for is noticed: the topic's rule has changed."""
-    workload = new_workload()
-    active(workload, HALVES[0])
-    rows = Log([HIGH]).fetch([ALL_SLOTS], 0, 1)
-    with pytest.raises(StrangeRecordError):
-        workload.deliver((TOPIC_ID, 0), [HALVES[0]], rows, 0, 1)
-
-
 def test_record_that_rests_at_its_new_owner() -> None:
     """A record that failed elsewhere waits for the rest of its rest, with its attempts."""
     workload = new_workload()
@@ -382,3 +373,15 @@ def test_end_of_a_range_frees_its_keys() -> None:
     assert list(keys) == [LOW]
     workload.done(running)
     assert keys == {}
+
+
+def test_without_a_group_nothing_is_kept_to_tell() -> None:
+    """Where nobody is told what is done, it is forgotten at once."""
+    workload = new_workload()
+    workload.is_told = False
+    work = active(workload)
+    deliver(workload, Log([LOW, HIGH]))
+    done, failed = take_all(workload)
+    workload.done(done)
+    workload.failed(failed, retry_after_s=1.0, reason="", now=0.0)
+    assert (work.acked, work.failures) == ([], [])

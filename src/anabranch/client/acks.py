@@ -39,10 +39,6 @@ class Progress:
     acked: list[int] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
-    @property
-    def ranges_count(self) -> int:
-        return len(self.done)
-
 
 @dataclass(frozen=True, slots=True)
 class Ack:

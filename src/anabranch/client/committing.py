@@ -1,6 +1,7 @@
 """Storing progress: what is done goes to the coordinator, a commit after the other."""
 
 import asyncio
+import logging
 from collections.abc import Iterable
 
 from anabranch.client.acks import Ack, Progress, confirm, gather, requests, take_back
@@ -175,10 +176,11 @@ class Committer:
                 with self._core.lock:
                     confirm(told, stable_offset)
             return
-        log.info("%s: %s", work, error)
+        is_ours = error.code not in _NOT_OURS
+        log.log(logging.WARNING if is_ours else logging.INFO, "%s: %s", work, error)
         if isinstance(error, IndividualCommitNotAllowedError):
             raise error
-        if error.code in _NOT_OURS:
+        if not is_ours:
             # Somebody else will do it again; the next heartbeat says who has what.
             del open_told[id(work)]
             if self._membership is not None:

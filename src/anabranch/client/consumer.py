@@ -335,6 +335,7 @@ class CooperativeConsumer:
             self._tasks.spawn("heartbeats", membership.run)
         else:
             core.workload.lease.renew_for_ever()
+            core.workload.is_told = core.settings.group_id is not None
             await self._assign()
         self._fetcher.start()
 

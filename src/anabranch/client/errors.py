@@ -152,6 +152,7 @@ _BY_CODE: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: FencedError,
     ErrorCode.FENCED_MEMBER_EPOCH: FencedError,
     ErrorCode.FENCED_INSTANCE_ID: FencedError,
+    ErrorCode.GROUP_ID_NOT_FOUND: FencedError,
 }
 
 

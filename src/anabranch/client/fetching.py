@@ -32,7 +32,7 @@ from anabranch.client.range_work import Place, RangeWork
 from anabranch.client.record_reader import FetchedRecords
 from anabranch.client.records import KeyRange
 from anabranch.client.timing import Attempts
-from anabranch.client.workload import Row, StrangeRecordError
+from anabranch.client.workload import Row
 from anabranch.model.errors import ErrorCode
 from anabranch.model.units import SlotRange
 from anabranch.wire.messages.cooperation import KeyRange as WireRange
@@ -244,13 +244,11 @@ class Fetcher:
             if fetch.is_refill:
                 self._refill(fetch, applied, list(records.rows(0, len(records))), upto)
                 return
-            try:
-                taken = await self._deliver(fetch, applied, records, upto)
-            except StrangeRecordError as error:
-                log.warning("partition %d: %s; asking for its rule again", fetch.place[1], error)
-                await self._hand_over.learn_rule(fetch.place[0], again=True)
-                self._rest(fetch.place, str(error))
+            strange = records.slots_outside(applied)
+            if strange:
+                await self._take_strange(fetch, strange)
                 return
+            taken = await self._deliver(fetch, applied, records, upto)
         elif fetch.is_refill:
             self._refill(fetch, applied, [], upto)
             return
@@ -294,6 +292,13 @@ class Fetcher:
                 await asyncio.sleep(0)
                 began_at = time.monotonic()
         return taken
+
+    async def _take_strange(self, fetch: PartitionFetch, slots: list[int]) -> None:
+        """Records of slots that were not asked for: the topic's rule for slots has changed."""
+        why = f"its records have slots that were not asked for, such as {slots[0]}"
+        log.warning("%s: %s; asking for its rule", self._core.cluster.place_of(*fetch.place), why)
+        await self._hand_over.learn_rule(fetch.place[0], again=True)
+        self._rest(fetch.place, why)
 
     def _take_damage(self, fetch: PartitionFetch, damaged: list[str]) -> None:
         place = self._core.cluster.place_of(*fetch.place)

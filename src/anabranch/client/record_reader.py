@@ -1,6 +1,6 @@
 """Records out of what a fetch brought, made in compiled code."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,7 @@ from anabranch.branch.slots import SlotRule
 from anabranch.client.ordering import order_of
 from anabranch.client.records import UNORDERED, Headers, OrderKey
 from anabranch.client.workload import Row
+from anabranch.model.units import ALL_SLOTS, SlotRange
 
 if TYPE_CHECKING:
     from anabranch.branch.record_columns import RecordColumns
@@ -52,6 +53,15 @@ class FetchedRecords:
     def offset(self, index: int) -> int:
         offset: int = self._columns.offsets[index]
         return offset
+
+    def slots_outside(self, asked: Sequence[SlotRange]) -> list[int]:
+        """The slots of records that are in none of these ranges."""
+        if ALL_SLOTS in asked:
+            return []
+        found = set(self._columns.slots)
+        for first, end in asked:
+            found = {slot for slot in found if not first <= slot < end}
+        return sorted(found)
 
     def rows(self, start: int, end: int) -> Iterator[Row]:
         """Some of the records."""

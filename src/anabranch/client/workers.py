@@ -167,8 +167,6 @@ class AsyncCrew:
             core.give_up(record)
             if task not in self._abandoned:
                 raise
-            self._abandoned.discard(task)
-            task.uncancel()
         except Exception as error:
             verdict = judge(error, record.attempt, self._retry)
             _note(record, error, verdict)
@@ -176,6 +174,9 @@ class AsyncCrew:
             core.failed(record, verdict.retry_after_s, verdict.reason, busy_s)
         else:
             core.done(record, perf_counter() - started_at)
+        if self._abandoned and task in self._abandoned:
+            self._abandoned.discard(task)
+            task.uncancel()
 
 
 class ThreadCrew:
@@ -221,11 +222,8 @@ class ThreadCrew:
             self._changed.notify_all()
 
     def abandon(self, works: Collection[RangeWork]) -> None:
-        """Threads cannot be stopped; what they bring in the end does not count any more."""
-        core = self._core
-        with core.lock:
-            for work in works:
-                core.workload.end(work)
+        """Threads cannot be stopped. What they bring when their range is gone does not count, and
+        until then their keys stay taken."""
 
     def _wake(self) -> None:
         if self._core.error is not None:

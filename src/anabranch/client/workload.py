@@ -45,10 +45,6 @@ Row = tuple[int, int, bytes | None, bytes | None, Headers, OrderKey, int]
 """A record as it came: offset, timestamp, key, value, headers, what it is ordered by, and slot."""
 
 
-class StrangeRecordError(Exception):
-    """A record whose slot nobody asked for: the topic's rule for slots has changed."""
-
-
 class Workload:
     """The ranges of one member, and its records."""
 
@@ -59,6 +55,8 @@ class Workload:
         # Set when a range falls to so many records in the buffer while none are on their way.
         self.low_mark = 0
         self.is_hungry = False
+        # Whether what is done will be told to anybody.
+        self.is_told = True
         # Partitions of which parked records are being fetched again.
         self.refilling: set[Place] = set()
         self._by_place: dict[Place, list[RangeWork]] = {}
@@ -131,7 +129,6 @@ class Workload:
         They may have been asked for before ranges came, went or were cut. A range takes them if it
         is wholly among the slots, and if they begin at or below where it has arrived; whatever was
         done, or came before, is left out. Returns how many records were taken.
-        StrangeRecordError when one is of other slots.
         """
         takers = self._takers(place, asked, first)
         starts = [work.slots.first for work in takers]
@@ -141,7 +138,6 @@ class Workload:
             if not work_first <= slot < work_end:
                 at = bisect_right(starts, slot) - 1
                 if at < 0 or slot >= takers[at].slots.end:
-                    _check_asked(asked, slot, offset)
                     continue
                 work = takers[at]
                 work_first, work_end = work.slots
@@ -263,7 +259,8 @@ class Workload:
         if work.open.get(record.offset) is not record:
             return False
         del work.open[record.offset]
-        work.acked.append(record.offset)
+        if self.is_told:
+            work.acked.append(record.offset)
         work.records_done += 1
         work.busy_s += busy_s
         if state == STARTED:
@@ -296,7 +293,8 @@ class Workload:
         record.attempt += 1
         retry_after_ms = -1 if retry_after_s < 0 else round(retry_after_s * 1000)
         key_hash = hash_of(record._order, record.offset)
-        work.failures.append(Failure(record.offset, key_hash, retry_after_ms, reason))
+        if self.is_told:
+            work.failures.append(Failure(record.offset, key_hash, retry_after_ms, reason))
         if work.state is RangeState.ACTIVE:
             work.in_flight -= len(self.queue.rest(record, now + abs(retry_after_s)))
         else:
@@ -336,8 +334,3 @@ class Workload:
             elif offset in rests:
                 record.attempt = rests[offset].attempts + 1
                 self.queue.rest_until(record, rests[offset].until)
-
-
-def _check_asked(asked: Sequence[SlotRange], slot: int, offset: int) -> None:
-    if not any(slots.first <= slot < slots.end for slots in asked):
-        raise StrangeRecordError(f"slot {slot} at offset {offset} was not asked for")
