@@ -196,13 +196,19 @@ class Stage:
         member.start(self.broker.bootstrap)
 
     def pause(self) -> None:
-        """A member is stopped until its lease is over and its ranges are others', and wakes up."""
+        """A member is stopped until its lease is over and its ranges are others', and wakes up.
+
+        It is slow before, so that it wakes up with records that it could begin at once.
+        """
         member = self._random.choice(self.members)
+        member.signal(signal.SIGUSR1)
+        time.sleep(1)
         self._tell_of("pause", member)
         member.signal(signal.SIGSTOP)
         time.sleep(SESSION_S * 1.5)
         self._tell_of("resume", member)
         member.signal(signal.SIGCONT)
+        member.signal(signal.SIGUSR2)
 
     def leave(self) -> None:
         """A member leaves in order, and joins again."""
