@@ -84,7 +84,8 @@ class Groups:
 
     def copied(self, folder: Path) -> Path:
         """The folder as a crash of the process would leave it now."""
-        shutil.copytree(self.folder, folder)
+        # Folders of deleted topics go while they are copied; a restart removes them in any case.
+        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*-delete"))
         return folder
 
     # What there is ------------------------------------------------------------------------------

@@ -1,36 +1,18 @@
 """Running the command line: in this process, which is quick, or as a process of its own."""
 
 import io
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from command_result import Result
 from groups_kit import GroupsKit
 
 from anabranch.cli.main import main
 from support.broker_process import BrokerProcess
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How one command line ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def documents(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
 
 
 @pytest.fixture(autouse=True)

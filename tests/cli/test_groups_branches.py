@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
 import pytest
+from command_result import Result
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from groups_kit import TIMEOUT_S, GroupsKit
 
 from anabranch.branch.slots import branch_of_slot, slot_of_key
-from conftest import Result
 from support.broker_process import BrokerProcess
 from support.confluent_client import QUICK
 

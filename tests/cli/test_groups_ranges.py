@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from command_result import Result
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from groups_kit import TIMEOUT_S, GroupsKit
@@ -17,7 +18,6 @@ from anabranch.cli.groups.range_progress import RangeRow, RetriedRow, SharedPart
 from anabranch.client import ConsumerRecord, SyncCooperativeConsumer
 from anabranch.model.offset_ranges import EMPTY, OffsetRanges
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange
-from conftest import Result
 from support.confluent_client import QUICK
 
 HALF = SLOT_COUNT // 2

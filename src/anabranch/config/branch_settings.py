@@ -170,7 +170,7 @@ BRANCH_BROKER_SETTING_LINES: tuple[Setting, ...] = (
         Scope.BROKER,
         "branch.fetch.linger.ms",
         ConfigType.INT,
-        20,
+        30,
         between(0, 10_000),
         "How long new records of a branched topic wait for more after its branches were last "
         "served, so that busy branches cost fewer requests. Records that arrive after a pause are "

@@ -39,8 +39,8 @@ _write_int32 = struct.Struct(">i").pack
 _SNAPPY_RATIO_MAX = 64  # a snappy copy of 3 bytes yields at most 64, so no honest block exceeds it
 _LZ4_FIRST_GUESS_RATIO = 16
 _LZ4_FIRST_GUESS_BYTES_MIN = 64 * 1024
-_ZSTD_FIRST_GUESS_RATIO = 16
-_ZSTD_FIRST_GUESS_BYTES_MIN = 64 * 1024
+_ZSTD_GUESS_RATIOS = (4, 16)
+_ZSTD_FIRST_GUESS_BYTES_MIN = 16 * 1024
 _ZSTD_LEVEL_DEFAULT = 3  # Kafka's compression.zstd.level
 
 Buffer = bytes | bytearray | memoryview
@@ -181,19 +181,21 @@ def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
-    # The library writes into a buffer of ours, which is the bound. Clearing a buffer of the whole
-    # limit costs far more than decompressing, so a small one is tried first and a lazily mapped
-    # one only when that was too small (or the payload is garbage, which both report alike).
-    guess_bytes = max(len(data) * _ZSTD_FIRST_GUESS_RATIO, _ZSTD_FIRST_GUESS_BYTES_MIN)
-    if guess_bytes < max_bytes:
+    # The library writes into a buffer of ours, which is the bound. Clearing a buffer costs as much
+    # as decompressing, so small ones are tried first (4 times instead of 16 halves the time for
+    # data that compresses as JSON does), and a lazily mapped one only when all were too small (or
+    # the payload is garbage, which all report alike).
+    for ratio in _ZSTD_GUESS_RATIOS:
+        guess_bytes = max(len(data) * ratio, _ZSTD_FIRST_GUESS_BYTES_MIN)
+        if guess_bytes >= max_bytes:
+            break
         small = bytearray(guess_bytes)
         try:
             size_bytes = cramjam.zstd.decompress_into(data, small)
         except cramjam.DecompressionError:
-            pass
-        else:
-            del small[size_bytes:]
-            return bytes(small)
+            continue
+        del small[size_bytes:]
+        return bytes(small)
     with mmap.mmap(-1, max(max_bytes, 1)) as large:
         size_bytes = cramjam.zstd.decompress_into(data, large)
         if size_bytes > max_bytes:
