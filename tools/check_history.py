@@ -57,7 +57,7 @@ class Step:
     began_at: float
     done_at: float = NEVER
     is_woken: bool = False
-    """The first that its process began after it had been stopped: it may have been taken before."""
+    """The first that its process told after it had been stopped: it may have been taken before."""
 
 
 @dataclass(slots=True)
@@ -216,11 +216,13 @@ class _Reader:
         self._woken: set[Process] = set()
 
     def take(self, event: Event) -> None:
-        kind = event["type"]
-        take = getattr(self, f"_take_{kind}", None)
+        process = (event.get("member", ""), event.get("incarnation", 0))
+        is_woken = process in self._woken
+        take = getattr(self, f"_take_{event['type']}", None)
         if take is not None:
-            process = (event.get("member", ""), event.get("incarnation", 0))
             take(event, process, float(event["at"]))
+        if is_woken:
+            self._woken.discard(process)
 
     def end(self) -> None:
         for held in self._held.values():
@@ -261,7 +263,6 @@ class _Reader:
             problems.append(f"unknown-record: {what} of key {event['key']!r}, which is not there")
             return
         step = Step(record, event.get("attempt", 1), at, is_woken=process in self._woken)
-        self._woken.discard(process)
         self._running[process, record.offset] = step
         tenure = self._held[process].get(record.slot)
         if tenure is None or tenure.epoch != event["epoch"]:

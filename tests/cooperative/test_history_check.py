@@ -257,6 +257,21 @@ def woken_twice() -> Story:
     return story
 
 
+def woken_and_going_on() -> Story:
+    """Who first ends a record after a stop takes the next one after it."""
+    story = Story()
+    story.grant("A", 1)
+    story.start("A", 1, 0)
+    story.everywhere("pause", "A")
+    story.grant("B", 2)
+    story.work("B", 2, 0, 1, 2, 3)
+    story.everywhere("resume", "A")
+    story.done("A", 0)
+    story.work("A", 1, 1)
+    story.end("lost", "A")
+    return story
+
+
 def two_hands() -> Story:
     story = Story()
     story.grant("A", 1)
@@ -431,6 +446,7 @@ def unknown_ack() -> Story:
         (key_at_once, {"key-at-once"}),
         (interleaved, {"interleaved", "needless"}),
         (woken_twice, {"epoch-fell", "interleaved", "needless"}),
+        (woken_and_going_on, {"interleaved", "needless"}),
         (two_hands, {"two-owners", "two-hands", "needless"}),
         (skipped_by_the_next, {"skipped"}),
         (skipped_within, {"skipped"}),
