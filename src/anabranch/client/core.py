@@ -125,6 +125,20 @@ class Core:
         self.note_finished(record._work)
         return is_ours
 
+    def done_and_take(self, record: ConsumerRecord, busy_s: float) -> ConsumerRecord | None:
+        """A record was processed; the next one that may be started now."""
+        workload = self.workload
+        with self.lock:
+            empty = len(workload.queue.empty)
+            workload.done(record, busy_s)
+            following = workload.take(self.clock())
+            is_hungry = workload.is_hungry or len(workload.queue.empty) > empty
+            workload.is_hungry = False
+        if is_hungry:
+            self.in_loop(self.on_hungry)
+        self.note_finished(record._work)
+        return following
+
     def failed(
         self,
         record: ConsumerRecord,

@@ -88,84 +88,94 @@ def _note(record: ConsumerRecord, error: Exception, verdict: Verdict) -> None:
     )
 
 
+class _Worker:
+    """A task, and the record that it works on."""
+
+    __slots__ = ("is_abandoned", "record", "task")
+
+    def __init__(self) -> None:
+        self.record: ConsumerRecord | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.is_abandoned = False
+
+
 class AsyncCrew:
     """Tasks of the event loop."""
 
     def __init__(self, core: Core, handler: AsyncHandler, concurrency: int, retry: Backoff) -> None:
         self._core = core
         self._handler = handler
-        self._concurrency = concurrency
         self._retry = retry
+        self._workers = [_Worker() for _ in range(concurrency)]
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._running: dict[asyncio.Task[None], ConsumerRecord] = {}
-        self._abandoned: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         core.on_ready = self._wake
 
     async def work(self) -> None:
-        workers = [asyncio.ensure_future(self._worker()) for _ in range(self._concurrency)]
+        tasks = [asyncio.ensure_future(self._run(worker)) for worker in self._workers]
         try:
-            await asyncio.gather(*workers)
+            await asyncio.gather(*tasks)
         finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def stop(self) -> None:
         self._is_stopping = True
-        self._wake_all()
+        while self._idle:
+            self._wake_one()
 
     def abandon(self, works: Collection[RangeWork]) -> None:
-        for task, record in self._running.items():
-            if any(record._work is work for work in works):
-                self._abandoned.add(task)
-                task.cancel()
+        for worker in self._workers:
+            record = worker.record
+            if record is not None and worker.task is not None and record._work in works:
+                worker.is_abandoned = True
+                worker.task.cancel()
 
     def _wake(self) -> None:
         if self._core.error is not None:
             self.stop()
             return
         for _ in range(min(len(self._core.workload.queue), len(self._idle))):
-            waiter = self._idle.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+            self._wake_one()
 
-    def _wake_all(self) -> None:
-        while self._idle:
-            waiter = self._idle.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+    def _wake_one(self) -> None:
+        waiter = self._idle.popleft()
+        if not waiter.done():
+            waiter.set_result(None)
 
-    async def _worker(self) -> None:
-        core = self._core
-        task = asyncio.current_task()
+    async def _run(self, worker: _Worker) -> None:
+        worker.task = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        assert task is not None
         turns = 0
-        while not self._is_stopping:
-            record = core.take()
+        record: ConsumerRecord | None = None
+        while True:
             if record is None:
+                record = None if self._is_stopping else self._core.take()
+            if record is None:
+                if self._is_stopping:
+                    return
                 waiter: asyncio.Future[None] = loop.create_future()
                 self._idle.append(waiter)
                 await waiter
                 continue
-            self._running[task] = record
-            try:
-                await self._process(record, task)
-            finally:
-                del self._running[task]
+            worker.record = record
+            record = await self._process(record, worker)
+            worker.record = None
             turns += 1
             if turns % _TURN_RECORDS == 0:
                 await asyncio.sleep(0)
 
-    async def _process(self, record: ConsumerRecord, task: "asyncio.Task[None]") -> None:
+    async def _process(self, record: ConsumerRecord, worker: _Worker) -> ConsumerRecord | None:
+        """Call the handler; returns the next record, if one was taken at once."""
         core = self._core
         started_at = perf_counter()
+        following: ConsumerRecord | None = None
         try:
             await self._handler(record)
         except asyncio.CancelledError:
             core.give_up(record)
-            if task not in self._abandoned:
+            if not worker.is_abandoned:
                 raise
         except Exception as error:
             verdict = judge(error, record.attempt, self._retry)
@@ -173,10 +183,15 @@ class AsyncCrew:
             busy_s = perf_counter() - started_at
             core.failed(record, verdict.retry_after_s, verdict.reason, busy_s)
         else:
-            core.done(record, perf_counter() - started_at)
-        if self._abandoned and task in self._abandoned:
-            self._abandoned.discard(task)
-            task.uncancel()
+            busy_s = perf_counter() - started_at
+            if self._is_stopping:
+                core.done(record, busy_s)
+            else:
+                following = core.done_and_take(record, busy_s)
+        if worker.is_abandoned and worker.task is not None:
+            worker.is_abandoned = False
+            worker.task.uncancel()
+        return following
 
 
 class ThreadCrew:
@@ -234,8 +249,10 @@ class ThreadCrew:
                 self._changed.notify(len(self._core.workload.queue))
 
     def _worker(self) -> None:
+        core = self._core
         record = self._next()
         while record is not None:
+            following: ConsumerRecord | None = None
             started_at = perf_counter()
             try:
                 self._handler(record)
@@ -243,10 +260,14 @@ class ThreadCrew:
                 verdict = judge(error, record.attempt, self._retry)
                 _note(record, error, verdict)
                 busy_s = perf_counter() - started_at
-                self._core.failed(record, verdict.retry_after_s, verdict.reason, busy_s)
+                core.failed(record, verdict.retry_after_s, verdict.reason, busy_s)
             else:
-                self._core.done(record, perf_counter() - started_at)
-            record = self._next()
+                busy_s = perf_counter() - started_at
+                if self._is_stopping:
+                    core.done(record, busy_s)
+                else:
+                    following = core.done_and_take(record, busy_s)
+            record = following or self._next()
 
     def _next(self) -> ConsumerRecord | None:
         """The next record, which is waited for; None when there is to be no other."""

@@ -14,7 +14,7 @@ What is kept, whatever happens
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from anabranch.branch.slots import DEFAULT_RULE, SlotRule
+from anabranch.branch.slots import SlotRule
 from anabranch.client.ordering import hash_of, slot_of
 from anabranch.client.range_work import (
     DoneBefore,
@@ -51,6 +51,7 @@ class Workload:
     def __init__(self, queue: WorkQueue, lease: Lease) -> None:
         self.queue = queue
         self.lease = lease
+        # By what the records of each topic keep their order.
         self.rules: dict[bytes, SlotRule] = {}
         # Set when a range falls to so many records in the buffer while none are on their way.
         self.low_mark = 0
@@ -84,9 +85,6 @@ class Workload:
         works = self._by_place.setdefault(work.unit[:2], [])
         works.append(work)
         works.sort(key=lambda one: one.slots)
-
-    def rule_of(self, work: RangeWork) -> SlotRule:
-        return self.rules.get(work.token.topic_id, DEFAULT_RULE)
 
     def cut(self, work: RangeWork, slots: SlotRange) -> RangeWork:
         """Take some slots out of a range into one of their own, with their records."""
