@@ -71,6 +71,23 @@ async def test_revoked_range_drains_first() -> None:
 
 
 @in_loop
+async def test_cut_while_loading() -> None:
+    """A range that is cut while its progress is asked for is loaded in all its parts."""
+    async with FakeBroker() as broker:
+        give_all(broker)
+        broker.append("orders", [LOW, HIGH])
+        gate = broker.gates["OffsetFetch"] = asyncio.Event()
+        async with new_consumer(broker) as consumer:
+            await consumer.poll()
+            await broker.until(lambda: broker.members and not only_member(broker).is_news)
+            member = only_member(broker)
+            broker.give(member, {broker.unit("orders", half): 1 for half in HALVES})
+            await broker.until(lambda: not member.is_news)
+            gate.set()
+            assert len(await polled(consumer, 2)) == 2
+
+
+@in_loop
 async def test_unstarted_records_go_back() -> None:
     """Records of a revoked range that were not handed out yet are the next owner's."""
     async with FakeBroker() as broker:

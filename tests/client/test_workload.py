@@ -350,6 +350,22 @@ def test_cut() -> None:
     assert watermarks == {HALVES[0]: 2, HALVES[1]: 3}
 
 
+def test_cut_keeps_what_is_to_be_told() -> None:
+    """What was done of a part before it was cut off, and not told yet, is told for the part."""
+    workload = new_workload()
+    work = active(workload)
+    deliver(workload, Log([HIGH, key_in(HALVES[1], 1), LOW]))
+    done = next(record for record in take_all(workload) if record.offset == 1)
+    workload.done(done)
+    workload.failed(work.open[0], retry_after_s=1.0, reason="no", now=0.0)
+    part = workload.cut(work, HALVES[1])
+    told = gather(part)
+    assert told is not None
+    assert (told.watermark, told.done) == (0, OffsetRanges([(1, 2)]))
+    assert [failure.offset for failure in told.failures] == [0]
+    assert work.failures == []
+
+
 def test_cut_in_the_middle_is_refused() -> None:
     """A range is cut at one of its ends, so that both parts are ranges."""
     workload = new_workload()
