@@ -79,7 +79,7 @@ async def test_cut_while_loading() -> None:
         gate = broker.gates["OffsetFetch"] = asyncio.Event()
         async with new_consumer(broker) as consumer:
             await consumer.poll()
-            await broker.until(lambda: broker.members and not only_member(broker).is_news)
+            await broker.until(lambda: broker.sent("DescribeConfigs"))
             member = only_member(broker)
             broker.give(member, {broker.unit("orders", half): 1 for half in HALVES})
             await broker.until(lambda: not member.is_news)
