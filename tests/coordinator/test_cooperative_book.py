@@ -159,6 +159,10 @@ def test_what_is_refused_begins_nothing():
     assert (step.codes, step.records) == ([ErrorCode.OFFSET_OUT_OF_RANGE], [])
     assert step.partition.stable_offset == UNKNOWN
     assert desk.progress() is None
+    desk.commit(4, "a", 6)
+    desk.logs[PLACE].start = 8
+    step = desk.ack("a", 6, ack(ALL_SLOTS, 5, 1001))
+    assert (step.records, desk.progress()) == ([], None)
 
 
 def test_the_same_again_is_not_written():

@@ -172,8 +172,9 @@ def _take_partition(
         if attempt is not None and attempt != progress.attempts.get(failure.offset):
             progress = with_attempt(progress, failure.offset, attempt)
             failed.append(FailedAttempt(failure.offset, attempt))
-    is_first = known is None and _is_any_taken(outcomes, failures)
-    if progress != before or is_first:
+    # The first word counts whatever it says, if it was taken; after that only what is news.
+    is_news = _is_any_taken(outcomes, failures) if known is None else progress != before
+    if is_news:
         epoch = max(before.leader_epoch, asked.leader_epoch)
         progress = dataclasses.replace(progress, leader_epoch=epoch)
         if known is None:
