@@ -12,7 +12,7 @@ Rules
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
 from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
@@ -29,8 +29,6 @@ from anabranch.coordinator.cooperative.records import (
     ProgressSettled,
     ProgressWritten,
 )
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +54,9 @@ class ProgressBook:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Place, Tracked]] = {}
-        # What the journal has and nobody goes on with, and its last sequence: to be forgotten.
-        self._left: dict[str, dict[Place, int]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._groups or self._left)
+        return bool(self._groups)
 
     def __iter__(self) -> Iterator[str]:
         """The groups that have progress."""
@@ -68,10 +64,6 @@ class ProgressBook:
 
     def of_group(self, group_id: str) -> GroupProgress:
         return self._groups.get(group_id, _NO_PROGRESS)
-
-    def left_of(self, group_id: str) -> Mapping[Place, int]:
-        """Where the journal has progress of a group that does not count."""
-        return self._left.get(group_id, {})
 
     def replay(self, record: ProgressRecord) -> None:
         place = (record.topic_id, record.partition)
@@ -86,37 +78,27 @@ class ProgressBook:
                     self._put(record.group_id, place, Tracked(progress, record.sequence))
             case ProgressForgotten():
                 self._drop(record.group_id, place)
-            case ProgressSettled() if known is not None:
+            case ProgressSettled():
                 if record.progress is None:
                     self._drop(record.group_id, place)
-                    self._left.setdefault(record.group_id, {})[place] = known.sequence
-                else:
+                elif known is not None:
                     settled = dataclasses.replace(
                         known, progress=record.progress, needs_snapshot=True
                     )
                     self._put(record.group_id, place, settled)
-            case ProgressSettled():
-                pass  # it is about what was read, and nothing was
             case _:
                 assert_never(record)
 
     def _put(self, group_id: str, place: Place, tracked: Tracked) -> None:
         self._groups.setdefault(group_id, {})[place] = tracked
-        _remove(self._left, group_id, place)
 
     def _drop(self, group_id: str, place: Place) -> None:
-        _remove(self._groups, group_id, place)
-        _remove(self._left, group_id, place)
-
-
-def _remove(groups: dict[str, dict[Place, T]], group_id: str, place: Place) -> None:
-    places = groups.get(group_id)
-    if places is not None and places.pop(place, None) is not None and not places:
-        del groups[group_id]
+        places = self._groups.get(group_id)
+        if places is not None and places.pop(place, None) is not None and not places:
+            del self._groups[group_id]
 
 
 def with_acked(progress: PartitionProgress, acked: Iterable[AckedRange]) -> PartitionProgress:
-    """The progress after what was acknowledged, one after the other."""
     for one in acked:
         progress = with_done(progress, one.slots, one.watermark, one.done)
     return progress
@@ -168,16 +150,18 @@ class ProgressDraft:
         is_snapshot = known.needs_snapshot or not sequence % SNAPSHOT_EVERY
         self._write(place, Tracked(progress, sequence), progress if is_snapshot else delta)
 
-    def forget(self, place: Place, sequence: int) -> None:
-        """Nothing is known any more; the last that is said of a partition in a decision."""
-        self.records.append(
-            ProgressForgotten(
-                group_id=self._group_id,
-                topic_id=place[0],
-                partition=place[1],
-                sequence=sequence,
+    def forget(self, place: Place) -> None:
+        """Nothing is known any more; to be said once, and last, in a decision."""
+        known = self.get(place)
+        if known is not None:
+            self.records.append(
+                ProgressForgotten(
+                    group_id=self._group_id,
+                    topic_id=place[0],
+                    partition=place[1],
+                    sequence=known.sequence,
+                )
             )
-        )
 
     def _write(
         self, place: Place, tracked: Tracked, value: PartitionProgress | ProgressDelta
