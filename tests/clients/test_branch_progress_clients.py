@@ -128,7 +128,7 @@ def test_an_idle_branch_does_not_hold_the_group_back(scene: Scene, protocol: str
     scene.produce(KEYS[0], *[KEYS[1], KEYS[2]] * 20)
     assert sorted(scene.consume(BRANCHED, 41, protocol)) == list(range(41))
     commits = scene.committed(BRANCHED)
-    assert len(commits) in (RANGES - 1, RANGES)
+    assert len(commits) >= len(KEYS)
     assert set(commits.values()) <= {1, 40, 41}
     found = scene.progress()
     assert (found.stable_offset, found.unprocessed_records) == (41, 0)
