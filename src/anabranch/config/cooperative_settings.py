@@ -4,7 +4,7 @@ Three switches have to agree before members share a partition: the broker's, the
 consumer's own.
 """
 
-from anabranch.config.rules import at_least, between
+from anabranch.config.rules import at_least, between, one_of
 from anabranch.config.setting import (
     ConfigType,
     DynamicMode,
@@ -123,5 +123,56 @@ COOPERATIVE_BROKER_SETTING_LINES: tuple[Setting, ...] = (
         between(1, _RANGES_MAX),
         "How many ranges of records that are done, with gaps between them, are kept for a group "
         "and partition, and how many records that failed. More are refused until there are fewer.",
+    ),
+    _line(
+        "coop.max.state.bytes",
+        ConfigType.LONG,
+        256 * MIB,
+        between(MIB, _LONG_MAX),
+        "About how much memory all that groups have done record by record may take on this broker. "
+        "Beyond it, individual commits that would add to it are refused; those that close gaps are "
+        "taken.",
+    ),
+    _line(
+        "coop.stuck.ms",
+        ConfigType.INT,
+        300_000,
+        at_least(1),
+        "How long the oldest record that a member was shown and has not finished may hold back the "
+        "stable offset before its key range is taken from the member and given to another one.",
+    ),
+    _line(
+        "coop.disposition",
+        ConfigType.STRING,
+        "block-key",
+        one_of("block-key", "dlq", "dlq-key"),
+        "What becomes of a record after its last attempt. `block-key`: it waits, and the records "
+        "of its key with it, until somebody decides; others go on. `dlq`: it goes to the "
+        "dead-letter topic and counts as done. `dlq-key`: the same, and later records of its key "
+        "follow it there until the key is released, so that the order of the key is kept.",
+    ),
+    _line(
+        "coop.dlq.topic",
+        ConfigType.STRING,
+        "",
+        None,
+        "The topic that records go to which nobody could process; empty for the name of their own "
+        "topic with `.dlq` behind it. It is created when it is needed.",
+    ),
+    _line(
+        "coop.resplit.enable",
+        ConfigType.BOOLEAN,
+        True,
+        None,
+        "Whether key ranges move between the members of a group that share partitions when their "
+        "measured load has been uneven for a while.",
+    ),
+    _line(
+        "coop.resplit.interval.ms",
+        ConfigType.INT,
+        5_000,
+        at_least(100),
+        "How often the load of members that share partitions is looked at. Ranges move after three "
+        "uneven looks in a row.",
     ),
 )

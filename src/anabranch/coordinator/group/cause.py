@@ -13,4 +13,7 @@ class Cause(Enum):
     TOPICS = "topics"
     REGEX = "regex"
     ASSIGNOR = "assignor"
+    # Ranges move between members that share, because of their load, or because a record is stuck.
+    LOAD = "load"
+    STUCK = "stuck"
     OTHER = "other"

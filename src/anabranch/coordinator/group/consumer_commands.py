@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from anabranch.coordinator.group.cause import Cause
 from anabranch.model.cluster_image import ClusterImage
 from anabranch.model.errors import ErrorCode
 from anabranch.model.units import Unit
@@ -55,6 +57,29 @@ class ConsumerHeartbeatAnswer:
     shares: bool = False
     # How long after this heartbeat it counts as alive.
     lease_ms: int = 0
+
+
+class RangeMove(NamedTuple):
+    """Slots of a partition that shall go to a member.
+
+    None stands for whoever else may have them and has least.
+    """
+
+    unit: Unit
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRanges:
+    """Have key ranges change hands; what cannot be moved any more as it says stays where it is.
+
+    `group_epoch` is the epoch by which that was decided; a group that has gone on stays as it is.
+    """
+
+    group_id: str
+    group_epoch: int
+    moves: tuple[RangeMove, ...]
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

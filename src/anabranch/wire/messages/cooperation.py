@@ -157,12 +157,52 @@ class IndividualCommitAnswer:
     outcomes: list[RangeOutcome] = at("0+")
 
 
+@struct
+class RecordDecision:
+    """What shall become of a record that is not tried again, or of a key that is diverted.
+
+    Action 0 releases: a record is tried again from its first attempt, a key is not diverted any
+    more (offset -1, the hash says which). 1 skips: the record counts as done. 2 sends the record
+    to the dead-letter topic, after which it counts as done.
+    """
+
+    offset: Int64 = at("0+", default=-1)
+    key_hash: Int64 = at("0+", default=-1)
+    action: Int8 = at("0+")
+
+
+@struct
+class Decisions:
+    """Decisions of somebody who looks after the group; they need no member and fence nobody."""
+
+    version: Int16 = at("0+", default=COOPERATION_VERSION)
+    decisions: list[RecordDecision] = at("0+")
+
+
+@struct
+class DecisionOutcome:
+    error_code: Int16 = at("0+")
+    error_message: String | None = at("0+", default=None)
+
+
+@struct
+class DecisionsAnswer:
+    """What became of each decision, in their order."""
+
+    version: Int16 = at("0+", default=COOPERATION_VERSION)
+    stable_offset: Int64 = at("0+", default=-1)
+    outcomes: list[DecisionOutcome] = at("0+")
+
+
 # OffsetFetch --------------------------------------------------------------------------------------
 
 
 @struct
 class RangeProgress:
-    """A range that is equally far: done below the watermark, and in the set."""
+    """A range that is equally far: done below the watermark, and in the set.
+
+    The owner was shown its records below the delivered offset, as far as this broker knows.
+    """
 
     first_hash: Int64 = at("0+")
     last_hash: Int64 = at("0+")
@@ -170,6 +210,7 @@ class RangeProgress:
     done: OffsetSet = at("0+")
     owner: String | None = at("0+", default=None)
     epoch: Int32 = at("0+", default=-1)
+    delivered_offset: Int64 = at("0+", default=-1)
 
 
 @struct
@@ -177,14 +218,42 @@ class RetriedRecord:
     """A record that failed; `not_before_ms` is how long it still rests."""
 
     offset: Int64 = at("0+")
+    key_hash: Int64 = at("0+", default=-1)
     attempts: Int32 = at("0+")
     not_before_ms: Int64 = at("0+")
     reason: String = at("0+")
 
 
 @struct
+class DivertedKey:
+    """A key whose records go to the dead-letter topic, from an offset on, until it is released."""
+
+    key_hash: Int64 = at("0+")
+    offset: Int64 = at("0+")
+
+
+@struct
+class HotRange:
+    """A slot that is more work than a fair share, and the key that is most of it if it is known."""
+
+    first_hash: Int64 = at("0+")
+    last_hash: Int64 = at("0+")
+    share_permille: Int32 = at("0+")
+    key: Bytes | None = at("0+", default=None)
+
+
+@struct
 class IndividualProgress:
+    """How far a group is with a partition.
+
+    `stalled_ms` is how long the stable offset has stood still although records beyond it were
+    shown to members; -1 when it has not.
+    """
+
     version: Int16 = at("0+", default=COOPERATION_VERSION)
     stable_offset: Int64 = at("0+", default=-1)
+    stalled_ms: Int64 = at("0+", default=-1)
     ranges: list[RangeProgress] = at("0+")
     retried: list[RetriedRecord] = at("0+")
+    diverted: list[DivertedKey] = at("0+")
+    hot: list[HotRange] = at("0+")

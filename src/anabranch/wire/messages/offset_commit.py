@@ -11,7 +11,12 @@ STALE_MEMBER_EPOCH may be answered (KIP-848), 10 topic ids instead of names (KIP
 """
 
 from anabranch.wire.api import api
-from anabranch.wire.messages.cooperation import IndividualCommit, IndividualCommitAnswer
+from anabranch.wire.messages.cooperation import (
+    Decisions,
+    DecisionsAnswer,
+    IndividualCommit,
+    IndividualCommitAnswer,
+)
 from anabranch.wire.schema import Int16, Int32, Int64, String, Uuid, at, struct
 
 
@@ -23,6 +28,7 @@ class OffsetCommitRequestPartition:
     commit_timestamp: Int64 = at("1", default=-1)
     committed_metadata: String | None = at("0+")
     individual: IndividualCommit | None = at("8+", tag=10_000, nullable="none", default=None)
+    decisions: Decisions | None = at("8+", tag=10_001, nullable="none", default=None)
 
 
 @struct
@@ -47,6 +53,7 @@ class OffsetCommitResponsePartition:
     partition_index: Int32 = at("0+")
     error_code: Int16 = at("0+")
     individual: IndividualCommitAnswer | None = at("8+", tag=10_000, nullable="none", default=None)
+    decisions: DecisionsAnswer | None = at("8+", tag=10_001, nullable="none", default=None)
 
 
 @struct
