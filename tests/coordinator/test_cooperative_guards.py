@@ -21,6 +21,7 @@ from anabranch.coordinator.cooperative import (
     plain_commit,
     retries,
     settling,
+    window,
 )
 
 MODULES: tuple[ModuleType, ...] = (
@@ -31,6 +32,7 @@ MODULES: tuple[ModuleType, ...] = (
     plain_commit,
     retries,
     settling,
+    window,
 )
 # Without these it comes out the same.
 SHORTCUTS = {
@@ -86,7 +88,7 @@ def test_the_conditions_are_found():
     assert functions >= {
         "_check_sender",
         "_refusal",
-        "_is_over",
+        "is_over",
         "_take_failure",
         "check_owner",
         "take_plain_commit",

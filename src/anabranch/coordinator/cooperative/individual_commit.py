@@ -4,9 +4,7 @@ Rules
 - Whatever can be taken is taken, and everything is answered for itself (see `acks`).
 - Nobody in particular may acknowledge while the group has no members, as with plain commits; it
   counts as the owner of everything.
-- What a group keeps of a partition is limited, in ranges and in offsets between the stable offset
-  and the last one that is done. Beyond a limit ranges that come on top are refused, while
-  watermarks, and whatever closes gaps, are taken: that is what gets it below the limit again.
+- What a group keeps of a partition is limited (see `window`).
 - The stable offset is the group's committed offset. It is written after what it follows from: what
   a crash leaves is at worst a committed offset that is behind.
 """
@@ -18,7 +16,6 @@ from anabranch.coordinator.cooperative.acks import (
     AckOutcome,
     Holdings,
     LogFacts,
-    SubCode,
     take_acks,
 )
 from anabranch.coordinator.cooperative.book import (
@@ -45,6 +42,7 @@ from anabranch.coordinator.cooperative.progress import (
 from anabranch.coordinator.cooperative.records import AckedRange, FailedAttempt, ProgressDelta
 from anabranch.coordinator.cooperative.retries import next_attempt
 from anabranch.coordinator.cooperative.settings import CooperativeSettings
+from anabranch.coordinator.cooperative.window import is_over, limited
 from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicState
 from anabranch.coordinator.group.commands import CommittedOffset
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
@@ -201,38 +199,18 @@ def _take_ack(
 ) -> tuple[PartitionProgress, list[AckedRange]]:
     """The progress after one acknowledgement, and the parts of it that were taken."""
     after, judged = take_acks(progress, [ack], taking.holdings, taking.facts)
-    is_over = _is_over(progress, after, taking.settings)
-    if is_over:
+    is_beyond = is_over(progress, after, taking.settings)
+    if is_beyond:
         ack = dataclasses.replace(ack, done=EMPTY)
         after, judged = take_acks(progress, [ack], taking.holdings, taking.facts)
     taken = [one.slots for one in judged if one.error_code is ErrorCode.NONE]
     for one in judged:
-        if is_over and one.error_code is ErrorCode.NONE:
-            one = _limited(one.slots)
+        if is_beyond and one.error_code is ErrorCode.NONE:
+            one = limited(one.slots)
         outcomes.append(one)
     if after == progress:
         return progress, []
     return after, [AckedRange(slots, ack.watermark, ack.done) for slots in taken]
-
-
-def _is_over(
-    before: PartitionProgress, after: PartitionProgress, settings: CooperativeSettings
-) -> bool:
-    """Whether ranges came on top that are too many, or too far from the stable offset."""
-    if after.ranges_count <= before.ranges_count:
-        return False
-    if after.ranges_count > settings.max_ranges:
-        return True
-    end_offset = after.last_done_offset
-    # Slots that nobody has spoken of hold nobody back.
-    begun = (one.watermark for one in after.intervals if one.watermark != NO_OFFSET)
-    return end_offset - min(begun, default=end_offset) > settings.max_window_offsets
-
-
-def _limited(slots: SlotRange) -> AckOutcome:
-    return AckOutcome(
-        slots, ErrorCode.THROTTLING_QUOTA_EXCEEDED, SubCode.MAX_INDIVIDUAL_COMMIT_REACHED
-    )
 
 
 def _take_failure(
@@ -251,9 +229,9 @@ def _take_failure(
         # An offset is one record, which has one key.
         return FailureOutcome(failure=failure, error_code=ErrorCode.INVALID_REQUEST)
     if known is None and len(progress.attempts) >= taking.settings.max_ranges:
-        limited = _limited(judged.slots)
+        refused = limited(judged.slots)
         return FailureOutcome(
-            failure=failure, error_code=limited.error_code, sub_code=limited.sub_code
+            failure=failure, error_code=refused.error_code, sub_code=refused.sub_code
         )
     attempt = next_attempt(known, failure, taking.settings, taking.now_ms)
     return FailureOutcome(failure=failure, attempt=attempt)
