@@ -23,8 +23,9 @@ from anabranch.client import (
     NoOffsetError,
     RangeFetchNotAllowedError,
 )
-from anabranch.client.errors import SubCode, broker_error
+from anabranch.client.errors import broker_error
 from anabranch.model.errors import ErrorCode
+from anabranch.model.sub_codes import SubCode
 
 
 @pytest.mark.parametrize("api_name", ["ConsumerGroupHeartbeat", "Fetch", "OffsetFetch"])

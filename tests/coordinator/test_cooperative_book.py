@@ -20,7 +20,7 @@ from cooperative_story import (
     written,
 )
 
-from anabranch.coordinator.cooperative.acks import AckOutcome, SubCode
+from anabranch.coordinator.cooperative.acks import AckOutcome
 from anabranch.coordinator.cooperative.commands import Failure, FailureOutcome
 from anabranch.coordinator.cooperative.progress import Attempt, Interval, PartitionProgress
 from anabranch.coordinator.cooperative.records import (
@@ -35,6 +35,7 @@ from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicMembe
 from anabranch.coordinator.group.records import GroupWritten
 from anabranch.model.cluster_image import TopicImage
 from anabranch.model.errors import ErrorCode
+from anabranch.model.sub_codes import SubCode
 from anabranch.model.units import ALL_SLOTS, SlotRange
 
 HOUR_MS = 3_600_000

@@ -7,8 +7,8 @@ from consumer_group_calls import GROUP, ConsumerNode, partitions
 from handler_calls import NOW_MS
 
 from anabranch.branch.slots import slot_of_key
-from anabranch.coordinator.cooperative.acks import SubCode
 from anabranch.model.errors import ErrorCode
+from anabranch.model.sub_codes import SubCode
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, hashes_of, slots_between
 from anabranch.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from anabranch.wire.messages.cooperation import (

@@ -20,9 +20,9 @@ from individual_commit_calls import (
     settle,
 )
 
-from anabranch.coordinator.cooperative.acks import SubCode
-from anabranch.coordinator.cooperative.retries import DELIVERY_LIMIT_REACHED, NEVER_MS
+from anabranch.coordinator.cooperative.retries import NEVER_MS
 from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.model.sub_codes import SubCode
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, hashes_of
 from anabranch.wire.messages.alter_configs import (
     AlterableConfig,
@@ -411,7 +411,7 @@ def test_failures_are_retried(make: MakeNode) -> None:
     node.pass_ms(900)
     assert node.known().retried[0].not_before_ms == 0
     answered = member.fail(failed)
-    assert answered.individual.outcomes == [outcome(slot, OK, DELIVERY_LIMIT_REACHED)]
+    assert answered.individual.outcomes == [outcome(slot, OK, SubCode.DELIVERY_LIMIT_REACHED)]
     assert node.known().retried == [
         RetriedRecord(offset=12, attempts=2, not_before_ms=NEVER_MS, reason="no")
     ]

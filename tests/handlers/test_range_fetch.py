@@ -6,8 +6,8 @@ import pytest
 from handler_calls import NOW_MS, Node
 
 from anabranch.branch.slots import slot_of_key
-from anabranch.coordinator.cooperative.acks import SubCode
 from anabranch.model.errors import ErrorCode
+from anabranch.model.sub_codes import SubCode
 from anabranch.model.units import SLOT_COUNT, SlotRange, hashes_of
 from anabranch.wire.messages.cooperation import KeyRange, RangeFetch, RangeFetchAnswer
 from anabranch.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData

@@ -5,20 +5,8 @@ Everything derives from `ConsumerError`. What a program may simply try again der
 caller waits for an answer.
 """
 
-from enum import IntEnum
-
 from anabranch.model.errors import ErrorCode
-
-
-class SubCode(IntEnum):
-    """KIP-X's own errors, which travel in our tags beside a code that every client knows."""
-
-    NONE = 0
-    INDIVIDUAL_COMMIT_NOT_ALLOWED = 1
-    TOPIC_RANGE_FETCH_NOT_ALLOWED = 2
-    CONSUMER_RANGE_FETCH_NOT_ACCEPTED = 3
-    INDIVIDUAL_COMMIT_TOO_OLD = 4
-    MAX_INDIVIDUAL_COMMIT_REACHED = 5
+from anabranch.model.sub_codes import SubCode
 
 
 class ConsumerError(Exception):
@@ -138,6 +126,7 @@ _REASONS: dict[int, str] = {
     SubCode.MAX_INDIVIDUAL_COMMIT_REACHED: (
         "the group has too many records done above its stable offset; finish the oldest first"
     ),
+    SubCode.DELIVERY_LIMIT_REACHED: "the record is not tried again",
 }
 
 _BY_SUB_CODE: dict[int, type[BrokerError]] = {

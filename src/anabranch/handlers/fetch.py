@@ -29,7 +29,6 @@ from anabranch.broker.fetch_sessions import (
 )
 from anabranch.broker.partition import Partition
 from anabranch.broker.purgatory import ParkedFetch
-from anabranch.coordinator.cooperative.acks import SubCode
 from anabranch.handlers.branch_fetch import BranchReads
 from anabranch.handlers.range_fetch import (
     RangeFetchError,
@@ -40,6 +39,7 @@ from anabranch.handlers.range_fetch import (
 from anabranch.handlers.route import RequestContext, route
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.model.sub_codes import SubCode
 from anabranch.wire.messages.cooperation import RangeFetchAnswer
 from anabranch.wire.messages.fetch import (
     FETCH,

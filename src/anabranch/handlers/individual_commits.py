@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from anabranch.broker.broker import Broker
 from anabranch.broker.topics import Topic
-from anabranch.coordinator.cooperative.acks import Ack, LogFacts, SubCode
+from anabranch.coordinator.cooperative.acks import Ack, LogFacts
 from anabranch.coordinator.cooperative.book import expired, with_acked
 from anabranch.coordinator.cooperative.commands import (
     NO_OFFSET,
@@ -31,15 +31,12 @@ from anabranch.coordinator.cooperative.commands import (
 from anabranch.coordinator.cooperative.holdings import OwnedSlots, holdings_of, owners_by_place
 from anabranch.coordinator.cooperative.progress import Attempt, PartitionProgress, new_progress
 from anabranch.coordinator.cooperative.records import Place
-from anabranch.coordinator.cooperative.retries import (
-    DELIVERY_LIMIT_REACHED,
-    NEVER_MS,
-    is_exhausted,
-)
+from anabranch.coordinator.cooperative.retries import NEVER_MS, is_exhausted
 from anabranch.coordinator.cooperative.views import RangeView, ranges_with_owners
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.model.sub_codes import SubCode
 from anabranch.model.units import SlotRange, hashes_of, slots_between
 from anabranch.wire import offset_set
 from anabranch.wire.messages.cooperation import (
@@ -211,7 +208,7 @@ def _failure_outcome(outcome: FailureOutcome) -> RangeOutcome:
     slot = outcome.failure.slot
     sub_code: int = outcome.sub_code
     if outcome.attempt is not None and is_exhausted(outcome.attempt):
-        sub_code = DELIVERY_LIMIT_REACHED
+        sub_code = SubCode.DELIVERY_LIMIT_REACHED
     return _outcome(SlotRange(slot, slot + 1), outcome.error_code, sub_code)
 
 

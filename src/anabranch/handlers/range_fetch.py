@@ -10,12 +10,12 @@ from anabranch.broker.broker import Broker
 from anabranch.broker.fetch_sessions import FetchedPartition
 from anabranch.broker.partition import Partition
 from anabranch.broker.topics import Topic
-from anabranch.coordinator.cooperative.acks import SubCode
 from anabranch.coordinator.cooperative.holdings import holdings_of, owners_by_place
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.handlers.consumer_group_heartbeat import read_key_range
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.offset_ranges import EMPTY, OffsetRanges
+from anabranch.model.sub_codes import SubCode
 from anabranch.model.units import ALL_SLOTS, SlotRange, hashes_of
 from anabranch.wire.messages.cooperation import KeyRange, RangeFetch, RangeFetchAnswer
 

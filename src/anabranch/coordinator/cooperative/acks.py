@@ -18,7 +18,6 @@ What is not: the same acknowledgement again, or one below the stable offset. Bot
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 
 from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
@@ -27,20 +26,10 @@ from anabranch.coordinator.cooperative.progress import (
 )
 from anabranch.model.errors import ErrorCode
 from anabranch.model.offset_ranges import EMPTY, OffsetRanges
+from anabranch.model.sub_codes import SubCode as SubCode
 from anabranch.model.units import SlotRange
 
 NO_WATERMARK = -1
-
-
-class SubCode(IntEnum):
-    """KIP-X's own errors, which travel beside a code that every client knows."""
-
-    NONE = 0
-    INDIVIDUAL_COMMIT_NOT_ALLOWED = 1
-    TOPIC_RANGE_FETCH_NOT_ALLOWED = 2
-    CONSUMER_RANGE_FETCH_NOT_ACCEPTED = 3
-    INDIVIDUAL_COMMIT_TOO_OLD = 4
-    MAX_INDIVIDUAL_COMMIT_REACHED = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ shown it.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anabranch.coordinator.cooperative.acks import Ack, AckOutcome, LogFacts, SubCode
+from anabranch.coordinator.cooperative.acks import Ack, AckOutcome, LogFacts
 from anabranch.coordinator.cooperative.progress import Attempt
 from anabranch.coordinator.cooperative.records import Place
 from anabranch.model.errors import ErrorCode
+from anabranch.model.sub_codes import SubCode
 
 NO_OFFSET = -1
 # Of a failure: no more tries are wanted.

@@ -16,8 +16,6 @@ from anabranch.coordinator.cooperative.settings import CooperativeSettings
 
 # A time that does not come.
 NEVER_MS = 2**63 - 1
-# The sub-code of a failure after which the record is not tried again; KIP-X has none for it.
-DELIVERY_LIMIT_REACHED = 6
 
 _REASON_MAX_CHARACTERS = 256
 # Twice as long each time is longer than any limit after so many times.
