@@ -15,6 +15,7 @@ import test_consumer_cadence
 import test_consumer_fencing
 import test_consumer_joining
 import test_consumer_leaving
+import test_consumer_moves
 import test_consumer_offsets
 import test_consumer_ranges
 import test_consumer_reconciling
@@ -31,6 +32,7 @@ from anabranch.coordinator.group import (
     cadence,
     consumer_heartbeat,
     consumer_leave,
+    consumer_moves,
     consumer_offsets,
     consumer_regex,
     consumer_target,
@@ -49,6 +51,7 @@ STORIES: dict[ModuleType, list[ModuleType]] = {
         test_consumer_ranges,
     ],
     consumer_leave: [test_consumer_leaving],
+    consumer_moves: [test_consumer_moves],
     consumer_offsets: [test_consumer_offsets],
     consumer_regex: [test_consumer_regex, test_consumer_topics],
     consumer_target: [

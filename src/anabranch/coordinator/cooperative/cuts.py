@@ -155,6 +155,43 @@ def overlay(cover: Sequence[Piece[T]], first: int, end: int, owner: T) -> list[P
     return merge(found)
 
 
+def covers_of(
+    owners: Mapping[str, Collection[Unit]], known: Collection[str]
+) -> dict[Partition, list[Piece[str | None]]]:
+    """Who has what of each partition, in order; what nobody who is known has is with None."""
+    pieces: dict[Partition, list[Piece[str | None]]] = {}
+    for name in sorted(owners):
+        owner = name if name in known else None
+        for unit in owners[name]:
+            pieces.setdefault(unit[:2], []).append(Piece(*unit.slots, owner))
+    covers = {}
+    for key in sorted(pieces):
+        cover: list[Piece[str | None]] = []
+        at = 0
+        for piece in sorted(pieces[key], key=lambda piece: piece[:2]):
+            if piece.first > at:
+                cover.append(Piece(at, piece.first, None))
+            cover.append(piece)
+            at = piece.end
+        if at < SLOT_COUNT:
+            cover.append(Piece(at, SLOT_COUNT, None))
+        covers[key] = merge(cover)
+    return covers
+
+
+def units_of(
+    covers: Mapping[Partition, Iterable[Piece[str | None]]],
+) -> dict[str, frozenset[Unit]]:
+    """What everybody has who has anything."""
+    found: dict[str, set[Unit]] = {}
+    for (topic_id, partition), cover in covers.items():
+        for first, end, owner in cover:
+            if owner is not None:
+                slots = SlotRange(first, end) if end - first < SLOT_COUNT else ALL_SLOTS
+                found.setdefault(owner, set()).add(Unit(topic_id, partition, slots))
+    return {name: frozenset(units) for name, units in found.items()}
+
+
 # Common cuts for held and targeted units ----------------------------------------------------------
 
 

@@ -35,13 +35,14 @@ from anabranch.coordinator.cooperative.cuts import (
     Piece,
     RangeMember,
     RangeTopic,
+    covers_of,
     member_order,
-    merge,
     overlay,
+    units_of,
 )
 from anabranch.coordinator.cooperative.line_group import HotSlot
 from anabranch.coordinator.cooperative.load import SlotWeights, water_level
-from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, Unit
+from anabranch.model.units import SlotRange, Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,45 +167,15 @@ def moved(
     owners: Mapping[str, Collection[Unit]], moves: Iterable[Move]
 ) -> dict[str, frozenset[Unit]]:
     """Who has what after these moves."""
-    names = sorted(owners)
-    covers = _covers(owners, {name: name for name in names})
+    covers = covers_of(owners, owners)
     for (topic_id, partition, (first, end)), _, target, _ in moves:
         key = (topic_id, partition)
         covers[key] = overlay(covers[key], first, end, target)
-    found: dict[str, set[Unit]] = {name: set() for name in names}
-    for (topic_id, partition), cover in covers.items():
-        for first, end, owner in cover:
-            if owner is not None:
-                slots = SlotRange(first, end) if end - first < SLOT_COUNT else ALL_SLOTS
-                found.setdefault(owner, set()).add(Unit(topic_id, partition, slots))
-    return {name: frozenset(units) for name, units in found.items()}
+    nothing: dict[str, frozenset[Unit]] = dict.fromkeys(owners, frozenset())
+    return nothing | units_of(covers)
 
 
 _Cover = list[Piece[str | None]]
-
-
-def _covers(
-    owners: Mapping[str, Collection[Unit]], known: Mapping[str, object]
-) -> dict[Partition, _Cover]:
-    """Who has what of each partition, in order; what nobody who is known has is with None."""
-    pieces: dict[Partition, _Cover] = {}
-    for name in sorted(owners):
-        for unit in owners[name]:
-            owner = name if name in known else None
-            pieces.setdefault(unit[:2], []).append(Piece(*unit.slots, owner))
-    covers = {}
-    for key in sorted(pieces):
-        cover: _Cover = []
-        at = 0
-        for piece in sorted(pieces[key], key=lambda piece: piece[:2]):
-            if piece.first > at:
-                cover.append(Piece(at, piece.first, None))
-            cover.append(piece)
-            at = piece.end
-        if at < SLOT_COUNT:
-            cover.append(Piece(at, SLOT_COUNT, None))
-        covers[key] = merge(cover)
-    return covers
 
 
 class _Offer(NamedTuple):
@@ -233,7 +204,7 @@ class _Round:
         self.weights = weights
         ordered = sorted(members, key=member_order)
         self.topics = {topic.topic_id: topic for topic in topics}
-        self.covers = _covers(owners, {one.member_id: one for one in ordered})
+        self.covers = covers_of(owners, {one.member_id for one in ordered})
         names = {self.topics[key[0]].name for key in self.covers if self._may_move(key)}
         # Those who could have some of what can be moved; others are no measure.
         self.sharers = {

@@ -11,6 +11,7 @@ from anabranch.coordinator.group.classic_state import Protocol
 from anabranch.coordinator.group.consumer_commands import (
     ClusterChanged,
     ConsumerHeartbeat,
+    MoveRanges,
     RegexesResolved,
 )
 from anabranch.coordinator.runtime.result import TimerKey, WaiterId
@@ -243,5 +244,6 @@ Command = (
     | ConsumerHeartbeat
     | ClusterChanged
     | RegexesResolved
+    | MoveRanges
     | CooperativeCommand
 )

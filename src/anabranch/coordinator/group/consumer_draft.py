@@ -5,10 +5,12 @@ through it, and the group itself stays as it is until the records are replayed.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from anabranch.coordinator.cooperative.cuts import Partition
+from anabranch.coordinator.cooperative.load import SlotWeights
 from anabranch.coordinator.group.assignors.crews import MemberSpec
 from anabranch.coordinator.group.assignors.index import Target
 from anabranch.coordinator.group.assignors.registry import AssignorRegistry
@@ -67,6 +69,8 @@ class Environment:
     image: ClusterImage
     assignors: AssignorRegistry
     settings: ConsumerSettings
+    # How much work the slots of partitions are that the group shares, as far as it was measured.
+    slot_weights: Callable[[], Mapping[Partition, SlotWeights]] = dict
     # All members of consumer groups of this broker: they share the budget of heartbeats.
     broker_members: int = 0
 

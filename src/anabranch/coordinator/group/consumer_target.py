@@ -81,6 +81,11 @@ def bring_up_target(draft: ConsumerDraft, *, must_succeed: bool = False) -> None
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         draft.set_timer(target_timer(draft.group_id), RETRY_MS)
         return
+    put_target(draft, targets)
+
+
+def put_target(draft: ConsumerDraft, targets: Targets) -> None:
+    """Write the targets that change, as those of the group epoch."""
     if draft.has_sharers or draft.group.held_ranges:
         targets = _in_pieces(draft, targets)
     for member_id, target in targets.items():

@@ -10,11 +10,13 @@ Rules
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import assert_never
 
 from anabranch.coordinator.cooperative.book import GroupProgress, ProgressBook
 from anabranch.coordinator.cooperative.commands import LogsFound, TakeAcks
 from anabranch.coordinator.cooperative.individual_commit import take_individual_commits
+from anabranch.coordinator.cooperative.load import SlotWeights
 from anabranch.coordinator.cooperative.records import (
     Place,
     ProgressForgotten,
@@ -60,6 +62,7 @@ from anabranch.coordinator.group.consumer_leave import (
 from anabranch.coordinator.group.consumer_leave import (
     session_is_over as consumer_session_is_over,
 )
+from anabranch.coordinator.group.consumer_moves import move_ranges
 from anabranch.coordinator.group.consumer_regex import regexes_resolved, topics_may_have_changed
 from anabranch.coordinator.group.consumer_settings import ConsumerSettings
 from anabranch.coordinator.group.consumer_state import (
@@ -103,6 +106,7 @@ class Surroundings:
         consumer_settings: Callable[[str], ConsumerSettings] | None = None,
         broker_members: Callable[[], int] = lambda: 0,
         cooperative_settings: Callable[[], CooperativeSettings] = CooperativeSettings,
+        slot_weights: Callable[[str], Mapping[Place, SlotWeights]] = lambda group_id: {},
     ) -> None:
         self.assignors = assignors or build_registry(["uniform", "range"])
         defaults = ConsumerSettings()
@@ -110,6 +114,8 @@ class Surroundings:
         # How many members the consumer groups of all shards have.
         self.broker_members = broker_members
         self.cooperative_settings = cooperative_settings
+        # What was measured of the partitions that a group shares; nothing after a restart.
+        self.slot_weights = slot_weights
 
 
 class GroupShard:
@@ -163,6 +169,7 @@ class GroupShard:
             image=self.image,
             assignors=self._surroundings.assignors,
             settings=self._surroundings.consumer_settings(group_id),
+            slot_weights=partial(self._surroundings.slot_weights, group_id),
             broker_members=self._surroundings.broker_members(),
         )
 
@@ -219,6 +226,13 @@ class GroupShard:
                     return Result()
                 draft = self._draft(group, now_ms)
                 regexes_resolved(draft, command)
+                return draft.result()
+            case cc.MoveRanges():
+                group = self._groups.get(command.group_id)
+                if not isinstance(group, ConsumerGroup):
+                    return Result()
+                draft = self._draft(group, now_ms)
+                move_ranges(draft, command)
                 return draft.result()
             case _:
                 assert_never(command)
