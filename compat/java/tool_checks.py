@@ -298,8 +298,9 @@ def restarts(how: str) -> Callable[[Target], None]:
 def features(target: Target) -> None:
     """kafka-features describes the broker's features."""
     output = target.run("kafka-features", "describe")
-    (line,) = (line for line in output.splitlines() if "Feature: group.version" in line)
-    assert "FinalizedVersionLevel: 1" in line, output
+    for name in ("group.version", "cooperative.consumption"):
+        (line,) = (line for line in output.splitlines() if f"Feature: {name}" in line)
+        assert "FinalizedVersionLevel: 1" in line, output
 
 
 def dump_log(target: Target) -> None:

@@ -79,6 +79,8 @@ class FakeBroker:
         self.leader_epoch = 0
         # What a test meddles with: by API name.
         self.without_tags: set[str] = set()
+        self.level = 1
+        self.finalized_level = 1
         self.errors: dict[str, deque[int]] = defaultdict(deque)
         self.gates: dict[str, asyncio.Event] = {}
         self.on_join: Callable[[FakeMember], None] = lambda member: None
@@ -218,7 +220,19 @@ class FakeBroker:
             )
             for api in APIS.values()
         ]
-        return api_versions.ApiVersionsResponse(error_code=code, api_keys=served)
+        answer = api_versions.ApiVersionsResponse(error_code=code, api_keys=served)
+        if "ApiVersions" not in self.without_tags:
+            answer.supported_features = [
+                api_versions.SupportedFeatureKey(
+                    name=cooperation.COOPERATION_FEATURE, min_version=1, max_version=self.level
+                )
+            ]
+            answer.finalized_features = [
+                api_versions.FinalizedFeatureKey(
+                    name=cooperation.COOPERATION_FEATURE, max_version_level=self.finalized_level
+                )
+            ]
+        return answer
 
     def _Metadata(self, request: Any, code: int) -> Any:
         names = {one.name for one in request.topics or ()}

@@ -28,6 +28,50 @@ from anabranch.model.errors import ErrorCode
 from anabranch.model.sub_codes import SubCode
 
 
+@in_loop
+async def test_missing_feature() -> None:
+    """A broker that does not announce cooperative consumption is asked nothing else."""
+    async with FakeBroker() as broker:
+        give_all(broker)
+        broker.without_tags.add("ApiVersions")
+        async with new_consumer(broker) as consumer:
+            with pytest.raises(
+                CooperationNotSupportedError, match=r"without the feature cooperative\.consumption"
+            ):
+                await polled(consumer, 1)
+        assert {name for name, _ in broker.requests} == {"ApiVersions"}
+
+
+@in_loop
+async def test_another_version_of_the_feature() -> None:
+    """So is one that knows other versions of it."""
+    async with FakeBroker() as broker:
+        give_all(broker)
+        broker.level = 0
+        async with new_consumer(broker) as consumer:
+            with pytest.raises(CooperationNotSupportedError, match="in version 1"):
+                await polled(consumer, 1)
+
+
+@in_loop
+async def test_feature_that_is_off() -> None:
+    """Where individual commits are off a group member is told so before it joins, and a reader
+    without a group reads."""
+    async with FakeBroker() as broker:
+        give_all(broker)
+        broker.append("orders", [b"a"])
+        broker.finalized_level = 0
+        async with new_consumer(broker) as consumer:
+            with pytest.raises(
+                IndividualCommitNotAllowedError, match=r"group\.individual\.commit\.enable=true"
+            ):
+                await polled(consumer, 1)
+        assert {name for name, _ in broker.requests} == {"ApiVersions"}
+        async with new_consumer(broker, group_id=None) as consumer:
+            consumer.assign({ORDERS: []})
+            assert len(await polled(consumer, 1)) == 1
+
+
 @pytest.mark.parametrize("api_name", ["ConsumerGroupHeartbeat", "Fetch", "OffsetFetch"])
 @in_loop
 async def test_missing_echo(api_name: str) -> None:

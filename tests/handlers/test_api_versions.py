@@ -43,20 +43,29 @@ def test_all_routes_are_advertised(node: Node, version: int) -> None:
 
 
 GROUP_VERSION = SupportedFeatureKey(name="group.version", min_version=0, max_version=1)
+COOPERATION = SupportedFeatureKey(name="cooperative.consumption", min_version=1, max_version=1)
 
 
 @pytest.mark.parametrize(
     ("version", "supported"),
-    [(0, []), (2, []), (3, []), (4, [GROUP_VERSION]), (5, [GROUP_VERSION])],
+    [(3, [COOPERATION]), (4, [GROUP_VERSION, COOPERATION]), (5, [GROUP_VERSION, COOPERATION])],
 )
-def test_features_that_could_be(node: Node, version: int, supported: list[Any]) -> None:
+@pytest.mark.parametrize("is_on", ["true", "false"])
+def test_features_that_could_be(
+    make_node: Callable[..., Node], version: int, supported: list[Any], is_on: str
+) -> None:
     """The consumer protocol is offered from version 4 on: older ones cannot read a lowest of 0."""
+    node = make_node(f"group.individual.commit.enable={is_on}")
     assert node.call(asking(), version).supported_features == supported
+
+
+def finalized(name: str, level: int) -> FinalizedFeatureKey:
+    return FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
 
 
 @pytest.mark.parametrize(("protocols", "level"), [("classic,consumer", 1), ("classic", 0)])
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_the_feature_that_is(
+def test_the_features_that_are(
     make_node: Callable[..., Node], version: int, protocols: str, level: int
 ) -> None:
     """Clients see from version 3 on whether the consumer protocol is served."""
@@ -64,8 +73,19 @@ def test_the_feature_that_is(
     answer = node.call(asking(), version)
     assert answer.finalized_features_epoch == 0
     assert answer.finalized_features == [
-        FinalizedFeatureKey(name="group.version", max_version_level=level, min_version_level=level)
+        finalized("group.version", level),
+        finalized("cooperative.consumption", 1),
     ]
+
+
+def test_cooperative_consumption_that_is_turned_off(node: Node) -> None:
+    """The feature is not finalized while the broker takes no individual commits."""
+    names = lambda: [one.name for one in node.call(asking(), 3).finalized_features]  # noqa: E731
+    assert names() == ["group.version", "cooperative.consumption"]
+    node.broker.set_broker_configs("", {"group.individual.commit.enable": "false"})
+    assert names() == ["group.version"]
+    node.broker.set_broker_configs("", {"group.individual.commit.enable": "true"})
+    assert names() == ["group.version", "cooperative.consumption"]
 
 
 def test_versions_that_clients_look_for() -> None:

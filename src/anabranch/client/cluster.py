@@ -3,7 +3,9 @@ them.
 
 Connections are opened when they are needed and kept. Fetches have connections of their own, since a
 broker answers a connection's requests in order, and a fetch that waits for records would hold up
-whatever is behind it. So have heartbeats, which must not wait for the disk behind a commit.
+whatever is behind it. So have heartbeats, which must not wait for the disk behind a commit. A
+broker that does not announce cooperative consumption, or has it turned off for groups, is refused
+when it is connected to.
 """
 
 import asyncio
@@ -13,11 +15,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from anabranch.client.connection import Connection, open_connection
-from anabranch.client.errors import BrokerConnectionError, ConsumerError, broker_error
+from anabranch.client.errors import (
+    BrokerConnectionError,
+    ConsumerError,
+    CooperationNotSupportedError,
+    broker_error,
+)
 from anabranch.client.records import TopicPartition
 from anabranch.client.settings import ConsumerSettings
 from anabranch.model.errors import ErrorCode
+from anabranch.model.sub_codes import SubCode
 from anabranch.wire.api import Api
+from anabranch.wire.messages.cooperation import COOPERATION_FEATURE, COOPERATION_VERSION
 from anabranch.wire.messages.find_coordinator import (
     FIND_COORDINATOR,
     KEY_TYPE_GROUP,
@@ -231,8 +240,28 @@ class Cluster:
         )
         if self._is_closed:
             connection.close()
+        try:
+            self._check_features(connection)
+        except ConsumerError:
+            connection.close()
+            raise
         self._connections[key] = connection
         return connection
+
+    def _check_features(self, connection: Connection) -> None:
+        """Say at once what the broker cannot do, or may not."""
+        first, last = connection.supported_features.get(COOPERATION_FEATURE, (0, -1))
+        if not first <= COOPERATION_VERSION <= last:
+            lacking = f"without the feature {COOPERATION_FEATURE} in version {COOPERATION_VERSION}"
+            raise CooperationNotSupportedError("ApiVersions", connection.place, lacking)
+        level = connection.finalized_features.get(COOPERATION_FEATURE, 0)
+        if self._settings.group_id is not None and level < COOPERATION_VERSION:
+            raise broker_error(
+                ErrorCode.INVALID_REQUEST,
+                f"connecting to {connection.place} for group {self._settings.group_id}",
+                None,
+                SubCode.INDIVIDUAL_COMMIT_NOT_ALLOWED,
+            )
 
     async def close(self) -> None:
         self._is_closed = True

@@ -4,7 +4,7 @@ Rules
 - Requests can be sent before earlier ones are answered; answers are told apart by their
   correlation ids, and must come in order, as every Kafka broker sends them.
 - The first thing on a connection is to ask which versions the broker serves. A request goes in the
-  newest version that both sides know.
+  newest version that both sides know. The same answer tells the broker's features.
 - An answer that does not come in time, or that makes no sense, ends the connection: there is no
   other way to know what the next bytes are. Whoever waits gets an exception; nothing hangs.
 - Each answer is received into a buffer of its own, so views of its records stay valid.
@@ -52,6 +52,9 @@ class Connection(asyncio.BufferedProtocol):
         self._next_id = 0
         self._waiting: deque[_Waiting] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
+        # What the broker can do, and what of it is turned on.
+        self.supported_features: dict[str, tuple[int, int]] = {}
+        self.finalized_features: dict[str, int] = {}
         self._error: ConsumerError | None = None
         self._prefix = bytearray(_SIZE.size)
         self._frame: bytearray | None = None
@@ -103,6 +106,12 @@ class Connection(asyncio.BufferedProtocol):
             raise broker_error(answer.error_code, f"ApiVersions at {self.place}")
         self._versions = {
             one.api_key: (one.min_version, one.max_version) for one in answer.api_keys
+        }
+        self.supported_features = {
+            one.name: (one.min_version, one.max_version) for one in answer.supported_features
+        }
+        self.finalized_features = {
+            one.name: one.max_version_level for one in answer.finalized_features
         }
 
     def _version_of(self, api: Api, least_version: int) -> int:

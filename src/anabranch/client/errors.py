@@ -42,17 +42,20 @@ class ProtocolError(ConsumerError):
 
 
 class CooperationNotSupportedError(ConsumerError):
-    """The broker did not answer our tag, so that its answer is not what was asked for.
+    """The broker does not serve cooperative consumption.
 
-    A broker that does not know cooperative consumption ignores the tag and gives every record of a
-    partition to everybody who asks. The consumer stops instead.
+    It said so when it was connected to (its features do not have it), or did not answer our tag. A
+    broker that does not know the tag ignores it and gives every record of a partition to everybody
+    who asks. The consumer stops instead.
     """
 
-    def __init__(self, api_name: str, place: str) -> None:
+    def __init__(
+        self, api_name: str, place: str, lacking: str = "without the cooperative tag"
+    ) -> None:
         super().__init__(
-            f"the broker at {place} answered {api_name} without the cooperative tag: it does not"
-            " serve cooperative consumption (an older version, or another broker), and would send"
-            " every record to every member; use a broker that does, or an ordinary consumer"
+            f"the broker at {place} answered {api_name} {lacking}: it does not serve cooperative"
+            " consumption (an older version, or another broker), and would send every record to"
+            " every member; use an Anabranch broker that does, or an ordinary consumer"
         )
 
 

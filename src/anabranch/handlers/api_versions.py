@@ -3,6 +3,9 @@
 Version notes: 0 error and ranges; 3 names the client's software (KIP-511); 5 lets a client check
 that it reached the cluster and node it meant (KIP-1242). A request newer than 5 gets the version 0
 answer with UNSUPPORTED_VERSION, so that the client can ask again.
+
+Features: what this software can do is supported, what is turned on is finalized. Cooperative
+consumption is one of our own.
 """
 
 import re
@@ -19,11 +22,22 @@ from anabranch.wire.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from anabranch.wire.messages.cooperation import COOPERATION_FEATURE, COOPERATION_VERSION
 
 # The consumer protocol of KIP-848: 1 where it is served.
 _GROUP_VERSION = "group.version"
-_SUPPORTED_FEATURES = [SupportedFeatureKey(name=_GROUP_VERSION, min_version=0, max_version=1)]
-# Features follow from the settings here and never change while a broker runs.
+_COOPERATION = SupportedFeatureKey(
+    name=COOPERATION_FEATURE, min_version=COOPERATION_VERSION, max_version=COOPERATION_VERSION
+)
+_SUPPORTED_FEATURES = [
+    SupportedFeatureKey(name=_GROUP_VERSION, min_version=0, max_version=1),
+    _COOPERATION,
+]
+# Clients of version 3 stumble over a lowest version of 0.
+_SUPPORTED_FEATURES_V3 = [_COOPERATION]
+_FIRST_WITH_VERSION_0 = 4
+# Features follow from the settings here. Those that stock clients look at never change while a
+# broker runs; who asks for ours believes the answer of its own connection, whatever its epoch.
 _FEATURES_EPOCH = 0
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
@@ -61,18 +75,23 @@ def handle(
         error = ErrorCode.REBOOTSTRAP_REQUIRED
     if error:
         return ApiVersionsResponse(error_code=error)
-    level = int(serves_consumer_protocol(broker.settings))
+    supports_0 = context.version >= _FIRST_WITH_VERSION_0
     return ApiVersionsResponse(
         api_keys=_served,
-        # Clients of version 3 stumble over a lowest version of 0.
-        supported_features=_SUPPORTED_FEATURES if context.version >= 4 else [],
+        supported_features=_SUPPORTED_FEATURES if supports_0 else _SUPPORTED_FEATURES_V3,
         finalized_features_epoch=_FEATURES_EPOCH,
-        finalized_features=[
-            FinalizedFeatureKey(
-                name=_GROUP_VERSION, max_version_level=level, min_version_level=level
-            )
-        ],
+        finalized_features=_finalized_features(broker),
     )
+
+
+def _finalized_features(broker: Broker) -> list[FinalizedFeatureKey]:
+    levels = {_GROUP_VERSION: int(serves_consumer_protocol(broker.settings))}
+    if broker.get_bool("group.individual.commit.enable"):
+        levels[COOPERATION_FEATURE] = COOPERATION_VERSION
+    return [
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in levels.items()
+    ]
 
 
 def unsupported_version_answer(

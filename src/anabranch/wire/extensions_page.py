@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from anabranch.model.sub_codes import SubCode
+from anabranch.wire.messages.cooperation import COOPERATION_FEATURE, COOPERATION_VERSION
 from anabranch.wire.messages.table import APIS
 from anabranch.wire.schema import VERSION_MAX, ZERO_UUID, FieldSpec, Primitive, fields_of
 
@@ -37,10 +39,36 @@ from 10000 on, in flexible versions only. Stock clients neither send nor see the
 
 """
 
+_FEATURE = f"""\
+## The feature
+
+ApiVersions announces cooperative consumption as the feature `{COOPERATION_FEATURE}`, from version 3
+on. It is among the **supported** features, {COOPERATION_VERSION} to {COOPERATION_VERSION}, of every
+broker that knows the tags of `ConsumerGroupHeartbeat`, `Fetch`, `OffsetCommit` and `OffsetFetch`
+below. It is **finalized** at {COOPERATION_VERSION} while the broker takes individual commits
+(`group.individual.commit.enable`), and not finalized while that is turned off; the setting can change
+while a broker runs, so the answer counts for the moment. `kafka-features describe` shows both. A
+client looks at it when it connects, so that it can say early what is missing, and checks the answers to
+its tags all the same.
+
+"""
+
+_SUB_CODES_HEAD = """\
+## Sub-codes
+
+KIP-X has errors that Kafka's clients do not know. They travel as `sub_code` in the structs below,
+beside an error code of Kafka.
+
+| code | name | meaning |
+|---|---|---|
+"""
+
 
 def render() -> str:
     """The page."""
-    parts = [_HEAD]
+    parts = [_HEAD, _FEATURE, _SUB_CODES_HEAD]
+    parts += [f"| {code} | `{code.name}` | {code.meaning} |\n" for code in SubCode]
+    parts.append("\n")
     described: set[type[Any]] = set()
     for api in sorted(APIS.values(), key=lambda api: api.name):
         found = [

@@ -12,6 +12,8 @@ A key range is written as KIP-X has it: the first and the last hash, both includ
 from anabranch.wire.schema import Bytes, Int8, Int16, Int32, Int64, String, Uuid, at, struct
 
 COOPERATION_VERSION = 1
+# In ApiVersions: supported by whoever knows these tags, finalized where they are turned on.
+COOPERATION_FEATURE = "cooperative.consumption"
 
 
 @struct
