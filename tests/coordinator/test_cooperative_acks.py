@@ -129,15 +129,19 @@ def test_a_cut_log_takes_acks_back() -> None:
     assert without_lost(progress, 62) is progress
 
 
+# A key of slot 9.
+HASH = (9 << 47) + 5
+
+
 def test_attempts_end_with_the_record() -> None:
     """They are counted while it is open and forgotten when it is done, in whatever way."""
-    progress = with_attempt(new_progress(0), 7, Attempt(9, 2, 1000, "boom"))
-    assert progress.attempts == {7: Attempt(9, 2, 1000, "boom")}
+    progress = with_attempt(new_progress(0), 7, Attempt(HASH, 2, 1000, "boom"))
+    assert progress.attempts == {7: Attempt(HASH, 2, 1000, "boom")}
     assert with_done(progress, SlotRange(10, 20), 8, EMPTY).attempts == progress.attempts
     assert with_done(progress, SlotRange(9, 10), NO_WATERMARK, ranges((7, 7))).attempts == {}
     assert without_expired(progress, 8).attempts == {}
     over = with_done(new_progress(0), ALL_SLOTS, 8, EMPTY)
-    assert with_attempt(over, 7, Attempt(9, 1, 0)) is over
+    assert with_attempt(over, 7, Attempt(HASH, 1, 0)) is over
 
 
 # Fences ---------------------------------------------------------------------------------------

@@ -419,19 +419,21 @@ def test_too_far_ahead():
 # What fails -----------------------------------------------------------------------------------
 
 SLOT = 7
+# A key of it.
+HASH = (SLOT << 47) + 1
 
 
 def failure(
     offset: int = 12, retry_after_ms: int = 0, reason: str = "no", slot: int = SLOT
 ) -> Failure:
-    return Failure(offset, slot, retry_after_ms, reason)
+    return Failure(offset, (slot << 47) + 1, retry_after_ms, reason)
 
 
 def test_a_failure_is_counted_and_rests():
     """One attempt, and a second of rest; the record stays open."""
     desk = begun()
     step = desk.fail("a", 6, failure())
-    attempt = Attempt(SLOT, 1, START_MS + 1_000, "no")
+    attempt = Attempt(HASH, 1, START_MS + 1_000, "no")
     assert step.partition.failures == (FailureOutcome(failure=failure(), attempt=attempt),)
     assert step.records == [written(1, delta(failed=(FailedAttempt(12, attempt),)))]
     assert desk.progress() == progress(Interval(ALL_SLOTS, 10), _12=attempt)
@@ -441,7 +443,7 @@ def test_a_failure_can_be_the_first_word():
     """Then nothing else is known."""
     desk = owned()
     step = desk.fail("a", 6, failure())
-    attempt = Attempt(SLOT, 1, START_MS + 1_000, "no")
+    attempt = Attempt(HASH, 1, START_MS + 1_000, "no")
     assert step.records == [
         written(0, progress(Interval(ALL_SLOTS, UNKNOWN), _12=attempt)),
         committed(UNKNOWN),
@@ -466,7 +468,7 @@ def test_a_record_is_delivered_so_often():
         assert step.partition.failures[0].attempt.count == count
         desk.now_ms += 5_000
     step = desk.fail("a", 6, failure())
-    attempt = Attempt(SLOT, 3, NEVER_MS, "no")
+    attempt = Attempt(HASH, 3, NEVER_MS, "no")
     assert step.partition.failures == (FailureOutcome(failure=failure(), attempt=attempt),)
     assert step.partition.stable_offset == 10
     desk.now_ms += 10**9
@@ -477,10 +479,10 @@ def test_no_more_tries():
     """A member that wants none gets none, also when the record rests."""
     desk = begun()
     step = desk.fail("a", 6, failure(retry_after_ms=-1))
-    assert step.partition.failures[0].attempt == Attempt(SLOT, 1, NEVER_MS, "no")
+    assert step.partition.failures[0].attempt == Attempt(HASH, 1, NEVER_MS, "no")
     desk.fail("a", 6, failure(13))
     step = desk.fail("a", 6, failure(13, retry_after_ms=-1))
-    assert step.partition.failures[0].attempt == Attempt(SLOT, 1, NEVER_MS, "no")
+    assert step.partition.failures[0].attempt == Attempt(HASH, 1, NEVER_MS, "no")
 
 
 def test_a_failure_told_twice_counts_once():
@@ -493,7 +495,7 @@ def test_a_failure_told_twice_counts_once():
     assert again.records == []
     desk.now_ms += 1
     step = desk.fail("a", 6, failure())
-    assert step.partition.failures[0].attempt == Attempt(SLOT, 2, desk.now_ms + 2_000, "no")
+    assert step.partition.failures[0].attempt == Attempt(HASH, 2, desk.now_ms + 2_000, "no")
 
 
 def test_done_after_all():

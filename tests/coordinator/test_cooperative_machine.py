@@ -181,7 +181,7 @@ class Commits(RuleBasedStateMachine):
     )
     def fail(self, member_id: str, slot: int, offset: int, retry_after_ms: int) -> None:
         self.remember()
-        failure = Failure(offset, slot, retry_after_ms, "no")
+        failure = Failure(offset, slot << 47, retry_after_ms, "no")
         step = self.desk.fail(member_id, EPOCH, failure)
         begun = self._begun()
         begun.expire(self.log.start)

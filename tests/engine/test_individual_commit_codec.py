@@ -14,6 +14,7 @@ from anabranch.coordinator.cooperative.progress import (
 )
 from anabranch.coordinator.cooperative.records import (
     AckedRange,
+    DivertedKey,
     FailedAttempt,
     ProgressDelta,
     ProgressForgotten,
@@ -41,7 +42,7 @@ SNAPSHOT = ProgressWritten(
     sequence=64,
     value=PartitionProgress(
         (Interval(LOW, 41, OffsetRanges([(43, 45), (48, 49)])), Interval(HIGH, -1)),
-        {42: Attempt(7, 2, 1_000, "no")},
+        {42: Attempt((7 << 47) + 2, 2, 1_000, "no")},
         5,
     ),
 )
@@ -51,7 +52,7 @@ DELTA = ProgressWritten(
     value=ProgressDelta(
         leader_epoch=5,
         acked=(AckedRange(ALL_SLOTS, 50), AckedRange(LOW, -1, OffsetRanges([(60, 60)]))),
-        failed=(FailedAttempt(61, Attempt(8, 1, 2_000, "")),),
+        failed=(FailedAttempt(61, Attempt((8 << 47) + 3, 1, 2_000, "")),),
     ),
 )
 
@@ -71,7 +72,8 @@ def test_a_snapshot() -> None:
         """0000 0000000000000040 00000005
         03 00000000 00008000 0000000000000029 01 03 2b67 00 00
            00008000 00010000 ffffffffffffffff 00 01 00 00
-        02 000000000000002a 00000007 00000002 00000000000003e8 03 6e6f 00
+        02 000000000000002a 00000007 00000002 00000000000003e8 03 6e6f
+           01 00 08 0003800000000002
         00"""
     )
     assert decode_progress(key, value) == SNAPSHOT
@@ -85,10 +87,61 @@ def test_a_delta() -> None:
         """0000 0000000000000041 00000005
         03 00000000 00010000 0000000000000032 00 01 00 00
            00000000 00008000 ffffffffffffffff 00 03 3c00 00 00
-        02 000000000000003d 00000008 00000001 00000000000007d0 01 00
+        02 000000000000003d 00000008 00000001 00000000000007d0 01
+           01 00 08 0004000000000003
         00"""
     )
     assert decode_progress(key, value) == DELTA
+
+
+def test_diverted_keys_and_what_was_taken_back() -> None:
+    """Tags 0 to 2: keys with offsets, records that may be tried again, keys that were released."""
+    _, value = encode_progress(
+        [
+            ProgressWritten(
+                **PLACE,
+                sequence=66,
+                value=ProgressDelta(
+                    leader_epoch=5,
+                    forgiven=(61,),
+                    diverted=(DivertedKey(9, 62),),
+                    released=(8,),
+                ),
+            )
+        ]
+    )[0]
+    assert value == hexed(
+        """0000 0000000000000042 00000005 01 01
+        03 00 12 02 0000000000000009 000000000000003e 00
+           01 09 02 000000000000003d
+           02 09 02 0000000000000008"""
+    )
+
+
+def test_failures_from_before_hashes_were_written() -> None:
+    """The first hash of the slot stands for the key."""
+    ((key, _),) = encode_progress([SNAPSHOT])
+    read = decode_progress(
+        key,
+        hexed(
+            """0000 0000000000000040 00000005
+            02 00000000 00010000 0000000000000029 00 01 00 00
+            02 000000000000002a 00000007 00000002 00000000000003e8 03 6e6f 00
+            00"""
+        ),
+    )
+    assert isinstance(read, ProgressWritten)
+    assert isinstance(read.value, PartitionProgress)
+    assert read.value.attempts == {42: Attempt(7 << 47, 2, 1_000, "no")}
+
+
+def test_a_hash_of_another_slot() -> None:
+    """Is damage."""
+    ((key, value),) = encode_progress([SNAPSHOT])
+    assert value is not None
+    other = value.replace(hexed("0003800000000002"), hexed("0004000000000002"))
+    with pytest.raises(JournalError, match="not of slot 7"):
+        decode_progress(key, other)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +171,11 @@ SLOT_RANGES = (
     .map(lambda pair: SlotRange(*pair))
 )
 ACKED = st.builds(AckedRange, SLOT_RANGES, st.integers(-1, 2**62), SETS)
+HASHES = st.integers(0, 2**63 - 1)
 ATTEMPTS = st.builds(
     Attempt,
-    st.integers(0, SLOT_COUNT - 1),
-    st.integers(1, 2**31 - 1),
+    HASHES,
+    st.integers(0, 2**31 - 1),
     st.integers(0, 2**63 - 1),
     st.text(max_size=20),
 )
@@ -136,7 +190,8 @@ def progresses(draw: st.DrawFn) -> PartitionProgress:
         progress = with_done(progress, acked.slots, acked.watermark, acked.done)
     for failed in draw(st.lists(FAILED, max_size=3)):
         progress = with_attempt(progress, failed.offset, failed.attempt)
-    return PartitionProgress(progress.intervals, progress.attempts, draw(EPOCHS))
+    diverted = draw(st.dictionaries(HASHES, OFFSETS, max_size=3))
+    return PartitionProgress(progress.intervals, progress.attempts, draw(EPOCHS), diverted)
 
 
 DELTAS = st.builds(
@@ -144,6 +199,9 @@ DELTAS = st.builds(
     leader_epoch=EPOCHS,
     acked=st.lists(ACKED, max_size=4).map(tuple),
     failed=st.lists(FAILED, max_size=3).map(tuple),
+    forgiven=st.lists(OFFSETS, max_size=3).map(tuple),
+    diverted=st.lists(st.builds(DivertedKey, HASHES, OFFSETS), max_size=3).map(tuple),
+    released=st.lists(HASHES, max_size=3).map(tuple),
 )
 RECORDS = st.builds(
     ProgressWritten,

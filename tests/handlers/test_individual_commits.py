@@ -406,14 +406,18 @@ def test_failures_are_retried(make: MakeNode) -> None:
     assert answered.individual.outcomes == [outcome(slot)]
     node.pass_ms(100)
     assert node.known().retried == [
-        RetriedRecord(offset=12, attempts=1, not_before_ms=400, reason="no")
+        RetriedRecord(
+            offset=12, key_hash=failed.key_hash, attempts=1, not_before_ms=400, reason="no"
+        )
     ]
     node.pass_ms(900)
     assert node.known().retried[0].not_before_ms == 0
     answered = member.fail(failed)
     assert answered.individual.outcomes == [outcome(slot, OK, SubCode.DELIVERY_LIMIT_REACHED)]
     assert node.known().retried == [
-        RetriedRecord(offset=12, attempts=2, not_before_ms=NEVER_MS, reason="no")
+        RetriedRecord(
+            offset=12, key_hash=failed.key_hash, attempts=2, not_before_ms=NEVER_MS, reason="no"
+        )
     ]
     assert node.known().stable_offset == -1
     member.ack(13)

@@ -172,7 +172,7 @@ class GroupCoordinator:
             settings = self._consumer_settings_of[values] = _make_settings(self._broker, values)
         return settings
 
-    def _cooperative_settings(self) -> CooperativeSettings:
+    def _cooperative_settings(self, group_id: str) -> CooperativeSettings:
         dynamic = self._broker.dynamic_configs
         if self._cooperative is None or self._cooperative[0] is not dynamic:
             self._cooperative = dynamic, _make_cooperative_settings(self._broker)

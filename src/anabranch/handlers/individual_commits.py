@@ -41,6 +41,7 @@ from anabranch.model.units import SlotRange, hashes_of, slots_between
 from anabranch.wire import offset_set
 from anabranch.wire.messages.cooperation import (
     COOPERATION_VERSION,
+    DivertedKey,
     FailedRecord,
     IndividualCommit,
     IndividualCommitAnswer,
@@ -56,7 +57,6 @@ from anabranch.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
 )
 
-_SLOT_SHIFT = 47
 _HASH_MAX = (1 << 63) - 1
 
 
@@ -170,9 +170,7 @@ def _read_failure(failed: FailedRecord) -> Failure:
         raise IndividualCommitError(
             ErrorCode.INVALID_REQUEST, f"{failed.key_hash} is no hash of a key."
         )
-    return Failure(
-        failed.offset, failed.key_hash >> _SLOT_SHIFT, failed.retry_after_ms, failed.reason
-    )
+    return Failure(failed.offset, failed.key_hash, failed.retry_after_ms, failed.reason)
 
 
 def refuse(answered: OffsetCommitResponsePartition, error: KafkaError) -> None:
@@ -260,11 +258,16 @@ def individual_progress(
         retried=[
             RetriedRecord(
                 offset=offset,
+                key_hash=attempt.key_hash,
                 attempts=attempt.count,
                 not_before_ms=_rest_ms(attempt, now_ms),
                 reason=attempt.reason,
             )
             for offset, attempt in sorted(progress.attempts.items())
+        ],
+        diverted=[
+            DivertedKey(key_hash=key_hash, offset=offset)
+            for key_hash, offset in sorted(progress.diverted.items())
         ],
     )
 

@@ -30,6 +30,11 @@ def hashes_of(slots: SlotRange) -> tuple[int, int]:
     return slots.first << _SLOT_SHIFT, (slots.end << _SLOT_SHIFT) - 1
 
 
+def slot_of_hash(key_hash: int) -> int:
+    """The slot of a key, by the 63 bits of its hash."""
+    return key_hash >> _SLOT_SHIFT
+
+
 def slots_between(first_hash: int, last_hash: int) -> SlotRange | None:
     """The slots of a key range; None when it does not begin and end at slots, or is empty."""
     slots = SlotRange(first_hash >> _SLOT_SHIFT, (last_hash + 1) >> _SLOT_SHIFT)

@@ -17,7 +17,10 @@ from typing import Any, assert_never
 from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
     with_attempt,
+    with_diverted,
     with_done,
+    without_attempts,
+    without_diverted,
 )
 from anabranch.coordinator.cooperative.records import (
     SNAPSHOT_EVERY,
@@ -121,6 +124,12 @@ def apply_delta(progress: PartitionProgress, delta: ProgressDelta) -> PartitionP
     progress = with_acked(progress, delta.acked)
     for failed in delta.failed:
         progress = with_attempt(progress, failed.offset, failed.attempt)
+    if delta.forgiven:
+        progress = without_attempts(progress, delta.forgiven)
+    for key in delta.diverted:
+        progress = with_diverted(progress, key.key_hash, key.offset)
+    for key_hash in delta.released:
+        progress = without_diverted(progress, key_hash)
     return dataclasses.replace(progress, leader_epoch=delta.leader_epoch)
 
 

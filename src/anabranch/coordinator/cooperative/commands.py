@@ -6,16 +6,20 @@ shown it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 
 from anabranch.coordinator.cooperative.acks import Ack, AckOutcome, LogFacts
 from anabranch.coordinator.cooperative.progress import Attempt
 from anabranch.coordinator.cooperative.records import Place
 from anabranch.model.errors import ErrorCode
+from anabranch.model.units import slot_of_hash
 from anabranch.model.sub_codes import SubCode
 
 NO_OFFSET = -1
-# Of a failure: no more tries are wanted.
+NO_HASH = -1
+# Of a failure: no more tries are wanted; and: it was not tried, because its key is diverted.
 NO_RETRY = -1
+DIVERTED = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +27,13 @@ class Failure:
     """A record that could not be processed, and how long it shall rest at least."""
 
     offset: int
-    slot: int
+    key_hash: int
     retry_after_ms: int = 0
     reason: str = ""
+
+    @property
+    def slot(self) -> int:
+        return slot_of_hash(self.key_hash)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +86,57 @@ class AcksAnswer:
     partitions: tuple[PartitionAnswer, ...] = ()
 
 
+class Action(IntEnum):
+    """What shall become of a record that waits for somebody to decide about it."""
+
+    RELEASE = 0
+    SKIP = 1
+    DLQ = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision about a record, or about a key and all its records that wait (offset -1).
+
+    Who says `DLQ` has the record in the dead-letter topic already. `diverts` has later records of
+    the key follow it there.
+    """
+
+    action: Action
+    offset: int = NO_OFFSET
+    key_hash: int = NO_HASH
+    diverts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeDecisions:
+    """Decisions about records of one partition; they need no member and fence nobody."""
+
+    group_id: str
+    topic: str
+    topic_id: bytes
+    partition: int
+    log_start_offset: int
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionOutcome:
+    """What became of a decision, and why not if it was not taken."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionsAnswer:
+    """What became of each decision, in their order."""
+
+    error: ErrorCode = ErrorCode.NONE
+    stable_offset: int = NO_OFFSET
+    outcomes: tuple[DecisionOutcome, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
     """A log as it was found at the start; `epoch_ends` says where leader epochs ended in it."""
@@ -98,4 +157,4 @@ class LogsFound:
     logs: Mapping[Place, LogState]
 
 
-CooperativeCommand = TakeAcks | LogsFound
+CooperativeCommand = TakeAcks | TakeDecisions | LogsFound

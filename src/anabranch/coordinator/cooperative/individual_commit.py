@@ -40,7 +40,7 @@ from anabranch.coordinator.cooperative.progress import (
     with_attempt,
 )
 from anabranch.coordinator.cooperative.records import AckedRange, FailedAttempt, ProgressDelta
-from anabranch.coordinator.cooperative.retries import next_attempt
+from anabranch.coordinator.cooperative.retries import attempt_after
 from anabranch.coordinator.cooperative.settings import CooperativeSettings
 from anabranch.coordinator.cooperative.window import is_over, limited
 from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicState
@@ -225,7 +225,7 @@ def _take_failure(
     if progress.is_done(slot, offset):
         return FailureOutcome(failure=failure)
     known = progress.attempts.get(offset)
-    if known is not None and known.slot != slot:
+    if known is not None and known.key_hash != failure.key_hash:
         # An offset is one record, which has one key.
         return FailureOutcome(failure=failure, error_code=ErrorCode.INVALID_REQUEST)
     if known is None and len(progress.attempts) >= taking.settings.max_ranges:
@@ -233,7 +233,7 @@ def _take_failure(
         return FailureOutcome(
             failure=failure, error_code=refused.error_code, sub_code=refused.sub_code
         )
-    attempt = next_attempt(known, failure, taking.settings, taking.now_ms)
+    attempt = attempt_after(progress, failure, taking.settings, taking.now_ms)
     return FailureOutcome(failure=failure, attempt=attempt)
 
 

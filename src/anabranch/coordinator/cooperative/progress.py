@@ -12,6 +12,8 @@ Rules
   follow what members own without knowing it.
 - A record that failed has its attempts counted and a time before which it is not tried again; both
   go when it is done.
+- Keys may be diverted: their records from an offset on are not processed but go to the dead-letter
+  topic, until somebody releases the key. Who starts over, starts over without that.
 
 Watermarks and the stable offset are exclusive, the next offset to do, as committed offsets are in
 Kafka. KIP-X draws the stable offset as the last one that is done: its 40 is 41 here. Ranges include
@@ -25,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from anabranch.model.offset_ranges import EMPTY, OffsetRanges
-from anabranch.model.units import ALL_SLOTS, SlotRange
+from anabranch.model.units import ALL_SLOTS, SlotRange, slot_of_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +51,29 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A record that failed."""
+    """A record that failed. `count` is 0 for one that was never tried, as its key is diverted."""
 
-    slot: int
+    key_hash: int
     count: int
     not_before_ms: int
     reason: str = ""
 
+    @property
+    def slot(self) -> int:
+        return slot_of_hash(self.key_hash)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """What is done of a partition. `leader_epoch` is that of the newest ack that was taken."""
+    """What is done of a partition. `leader_epoch` is that of the newest ack that was taken.
+
+    `attempts` are by offset; `diverted` says for the hash of a key from which offset on.
+    """
 
     intervals: tuple[Interval, ...]
     attempts: Mapping[int, Attempt] = field(default_factory=dict)
     leader_epoch: int = -1
+    diverted: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def stable_offset(self) -> int:
@@ -85,6 +95,11 @@ class PartitionProgress:
 
     def is_done(self, slot: int, offset: int) -> bool:
         return self.interval_of(slot).is_done(offset)
+
+    def is_diverted(self, key_hash: int, offset: int) -> bool:
+        """Whether a record is not to be processed, but goes to the dead-letter topic."""
+        first_offset = self.diverted.get(key_hash)
+        return first_offset is not None and offset >= first_offset
 
     def interval_of(self, slot: int) -> Interval:
         return next(one for one in self.intervals if one.slots.first <= slot < one.slots.end)
@@ -132,6 +147,26 @@ def with_attempt(progress: PartitionProgress, offset: int, attempt: Attempt) -> 
     return dataclasses.replace(progress, attempts={**progress.attempts, offset: attempt})
 
 
+def without_attempts(progress: PartitionProgress, offsets: Iterable[int]) -> PartitionProgress:
+    """As if some records had never failed."""
+    left = dict(progress.attempts)
+    for offset in offsets:
+        left.pop(offset, None)
+    return dataclasses.replace(progress, attempts=left)
+
+
+def with_diverted(progress: PartitionProgress, key_hash: int, offset: int) -> PartitionProgress:
+    """After a key was diverted; a key that is, stays so from where it was."""
+    first_offset = min(offset, progress.diverted.get(key_hash, offset))
+    return dataclasses.replace(progress, diverted={**progress.diverted, key_hash: first_offset})
+
+
+def without_diverted(progress: PartitionProgress, key_hash: int) -> PartitionProgress:
+    """After a key was released."""
+    left = {key: offset for key, offset in progress.diverted.items() if key != key_hash}
+    return dataclasses.replace(progress, diverted=left)
+
+
 def without_expired(progress: PartitionProgress, log_start_offset: int) -> PartitionProgress:
     """After retention: what the log does not have any more is nobody's work."""
     if progress.stable_offset >= log_start_offset:
@@ -144,14 +179,17 @@ def without_expired(progress: PartitionProgress, log_start_offset: int) -> Parti
 def without_lost(progress: PartitionProgress, end_offset: int) -> PartitionProgress:
     """After the log was cut at `end_offset`: what is there later has not been done by anybody."""
     is_whole = progress.last_done_offset <= end_offset
-    if is_whole and all(offset < end_offset for offset in progress.attempts):
+    named = (*progress.attempts, *progress.diverted.values())
+    if is_whole and all(offset < end_offset for offset in named):
         return progress
     intervals = [
         Interval(one.slots, min(one.watermark, end_offset), one.done.below(end_offset))
         for one in progress.intervals
     ]
     attempts = {o: attempt for o, attempt in progress.attempts.items() if o < end_offset}
-    return _tidy(dataclasses.replace(progress, attempts=attempts), intervals)
+    # Keys of records that are lost have done nothing yet that they could be diverted for.
+    diverted = {key: o for key, o in progress.diverted.items() if o < end_offset}
+    return _tidy(dataclasses.replace(progress, attempts=attempts, diverted=diverted), intervals)
 
 
 def _without(whole: SlotRange, part: SlotRange) -> Iterable[SlotRange]:

@@ -39,13 +39,28 @@ class FailedAttempt:
     attempt: Attempt
 
 
+@dataclass(frozen=True, slots=True)
+class DivertedKey:
+    """A key whose records go to the dead-letter topic, from an offset on."""
+
+    key_hash: int
+    offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressDelta:
-    """What came to a partition's progress, in this order."""
+    """What came to a partition's progress, in this order.
+
+    `forgiven` are the offsets of records whose attempts are forgotten, `released` the hashes of
+    keys that are not diverted any more.
+    """
 
     leader_epoch: int
     acked: tuple[AckedRange, ...] = ()
     failed: tuple[FailedAttempt, ...] = ()
+    forgiven: tuple[int, ...] = ()
+    diverted: tuple[DivertedKey, ...] = ()
+    released: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

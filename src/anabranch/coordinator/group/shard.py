@@ -14,7 +14,8 @@ from functools import partial
 from typing import assert_never
 
 from anabranch.coordinator.cooperative.book import GroupProgress, ProgressBook
-from anabranch.coordinator.cooperative.commands import LogsFound, TakeAcks
+from anabranch.coordinator.cooperative.commands import LogsFound, TakeAcks, TakeDecisions
+from anabranch.coordinator.cooperative.decisions import take_decisions
 from anabranch.coordinator.cooperative.individual_commit import take_individual_commits
 from anabranch.coordinator.cooperative.load import SlotWeights
 from anabranch.coordinator.cooperative.records import (
@@ -105,7 +106,7 @@ class Surroundings:
         assignors: AssignorRegistry | None = None,
         consumer_settings: Callable[[str], ConsumerSettings] | None = None,
         broker_members: Callable[[], int] = lambda: 0,
-        cooperative_settings: Callable[[], CooperativeSettings] = CooperativeSettings,
+        cooperative_settings: Callable[[str], CooperativeSettings] | None = None,
         slot_weights: Callable[[str], Mapping[Place, SlotWeights]] = lambda group_id: {},
     ) -> None:
         self.assignors = assignors or build_registry(["uniform", "range"])
@@ -113,7 +114,8 @@ class Surroundings:
         self.consumer_settings = consumer_settings or (lambda group_id: defaults)
         # How many members the consumer groups of all shards have.
         self.broker_members = broker_members
-        self.cooperative_settings = cooperative_settings
+        cooperative = CooperativeSettings()
+        self.cooperative_settings = cooperative_settings or (lambda group_id: cooperative)
         # What was measured of the partitions that a group shares; nothing after a restart.
         self.slot_weights = slot_weights
 
@@ -195,6 +197,10 @@ class GroupShard:
                 )
             case TakeAcks():
                 return self._take_acks(command, now_ms)
+            case TakeDecisions():
+                group_id = command.group_id
+                offsets, progress = self.offsets(group_id), self.progress(group_id)
+                return take_decisions(offsets, progress, command, now_ms)
             case c.ProjectOffsets():
                 group_id = command.group_id
                 offsets, progress = self.offsets(group_id), self.progress(group_id)
@@ -385,7 +391,7 @@ class GroupShard:
             self.offsets(group_id),
             self.progress(group_id),
             command,
-            self._surroundings.cooperative_settings(),
+            self._surroundings.cooperative_settings(group_id),
             now_ms,
         )
 

@@ -12,6 +12,7 @@ from anabranch.coordinator.cooperative.progress import Attempt, Interval, Partit
 from anabranch.coordinator.cooperative.records import (
     SNAPSHOT_EVERY,
     AckedRange,
+    DivertedKey,
     DurableProgressRecord,
     FailedAttempt,
     ProgressDelta,
@@ -21,7 +22,7 @@ from anabranch.coordinator.cooperative.records import (
 from anabranch.engine.journal.batch import Entry
 from anabranch.engine.journal.errors import JournalError
 from anabranch.model.errors import KafkaError
-from anabranch.model.units import SLOT_COUNT, SlotRange
+from anabranch.model.units import SLOT_COUNT, SlotRange, hashes_of, slot_of_hash
 from anabranch.wire import offset_set
 from anabranch.wire.journal.individual_commits import (
     PROGRESS_DELTA,
@@ -31,10 +32,12 @@ from anabranch.wire.journal.individual_commits import (
     ProgressDeltaKey,
     ProgressValue,
 )
+from anabranch.wire.journal.individual_commits import DivertedKey as StoredKey
 from anabranch.wire.journal.record_type import read_prefix
 from anabranch.wire.primitives import DecodeError
 
 _VERSION = 0
+_NO_HASH = -1
 
 _snapshot_key = PROGRESS_SNAPSHOT.key_encoder()
 _delta_key = PROGRESS_DELTA.key_encoder()
@@ -78,6 +81,7 @@ def _snapshot_value(sequence: int, progress: PartitionProgress) -> ProgressValue
         leader_epoch=progress.leader_epoch,
         slots=_done_slots(progress.intervals),
         failed=_failed_records(failed),
+        diverted=_diverted_keys(DivertedKey(*one) for one in progress.diverted.items()),
     )
 
 
@@ -87,6 +91,9 @@ def _delta_value(sequence: int, delta: ProgressDelta) -> ProgressValue:
         leader_epoch=delta.leader_epoch,
         slots=_done_slots(delta.acked),
         failed=_failed_records(delta.failed),
+        diverted=_diverted_keys(delta.diverted),
+        forgiven_offsets=list(delta.forgiven),
+        released_hashes=list(delta.released),
     )
 
 
@@ -110,9 +117,14 @@ def _failed_records(failed: Iterable[FailedAttempt]) -> list[FailedRecord]:
             attempts=one.attempt.count,
             not_before_ms=one.attempt.not_before_ms,
             reason=one.attempt.reason,
+            key_hash=one.attempt.key_hash,
         )
         for one in failed
     ]
+
+
+def _diverted_keys(diverted: Iterable[DivertedKey]) -> list[StoredKey]:
+    return [StoredKey(key_hash=one.key_hash, offset=one.offset) for one in diverted]
 
 
 # Reading ----------------------------------------------------------------------------------------
@@ -159,7 +171,8 @@ def _progress(said: ProgressValue) -> PartitionProgress:
     if position != SLOT_COUNT:
         raise ValueError(f"its slots end at {position}")
     attempts = {one.offset: one.attempt for one in _failed(said)}
-    return PartitionProgress(tuple(intervals), attempts, said.leader_epoch)
+    diverted = {one.key_hash: one.offset for one in said.diverted}
+    return PartitionProgress(tuple(intervals), attempts, said.leader_epoch, diverted)
 
 
 def _delta(said: ProgressValue) -> ProgressDelta:
@@ -170,6 +183,9 @@ def _delta(said: ProgressValue) -> ProgressDelta:
             for one in said.slots
         ),
         failed=tuple(_failed(said)),
+        forgiven=tuple(said.forgiven_offsets),
+        diverted=tuple(DivertedKey(one.key_hash, one.offset) for one in said.diverted),
+        released=tuple(said.released_hashes),
     )
 
 
@@ -182,7 +198,13 @@ def _slots(one: DoneSlots) -> SlotRange:
 
 def _failed(said: ProgressValue) -> Iterator[FailedAttempt]:
     for one in said.failed:
-        attempt = Attempt(one.slot, one.attempts, one.not_before_ms, one.reason)
         if not 0 <= one.slot < SLOT_COUNT:
             raise ValueError(f"there is no slot {one.slot}")
+        key_hash = one.key_hash
+        if key_hash == _NO_HASH:
+            # Written before hashes were: the first of its slot stands for it.
+            key_hash, _ = hashes_of(SlotRange(one.slot, one.slot + 1))
+        elif slot_of_hash(key_hash) != one.slot:
+            raise ValueError(f"the hash {key_hash} is not of slot {one.slot}")
+        attempt = Attempt(key_hash, one.attempts, one.not_before_ms, one.reason)
         yield FailedAttempt(one.offset, attempt)

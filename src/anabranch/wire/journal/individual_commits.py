@@ -49,16 +49,31 @@ class FailedRecord:
     attempts: Int32 = at("0+")
     not_before_ms: Int64 = at("0+")
     reason: String = at("0+")
+    key_hash: Int64 = at("0+", tag=0, default=-1)
+
+
+@struct
+class DivertedKey:
+    """A key, by its hash, whose records go to the dead-letter topic from an offset on."""
+
+    key_hash: Int64 = at("0+")
+    offset: Int64 = at("0+")
 
 
 @struct
 class ProgressValue:
-    """Of a snapshot the slots are all there are; of a delta they are those that were done."""
+    """Of a snapshot the slots are all there are; of a delta they are those that were done.
+
+    Only deltas have records whose attempts are forgotten, and keys that are not diverted any more.
+    """
 
     sequence: Int64 = at("0+")
     leader_epoch: Int32 = at("0+")
     slots: list[DoneSlots] = at("0+")
     failed: list[FailedRecord] = at("0+")
+    diverted: list[DivertedKey] = at("0+", tag=0)
+    forgiven_offsets: list[Int64] = at("0+", tag=1)
+    released_hashes: list[Int64] = at("0+", tag=2)
 
 
 PROGRESS_SNAPSHOT = record_type(
