@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from check_history import check, load
 from soak_stage import BROKER_SETTINGS, Stage
 
+from anabranch.client.history import check, load
 from support.broker_process import BrokerProcess
 
 MINUTES = float(os.environ.get("ANABRANCH_SOAK_MINUTES", "0"))

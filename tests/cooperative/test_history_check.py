@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from check_history import Verdict, check
 
-TOOL = Path(__file__).parents[2] / "tools" / "check_history.py"
+from anabranch.client.history import UnreadableHistory, Verdict, check
 
 
 class Story:
@@ -25,6 +24,11 @@ class Story:
     def say(self, kind: str, member: str = "stage", **facts: Any) -> None:
         place = {"topic": "t", "partition": 0, "member": member, "incarnation": 1}
         self.events.append({"at": float(len(self.events)), "type": kind, **place, **facts})
+
+    def become(self, offset: int, **facts: Any) -> None:
+        """What is told of a record of the log."""
+        event = next(e for e in self.events if e["type"] == "record" and e["offset"] == offset)
+        event.update(facts)
 
     def everywhere(self, kind: str, member: str = "stage") -> None:
         self.say(kind, member)
@@ -49,16 +53,22 @@ class Story:
             self.start(member, epoch, offset)
             self.done(member, offset)
 
-    def send(self, member: str, epoch: int, watermark: int, *done: list[int]) -> int:
+    def send(self, member: str, epoch: int, watermark: int, *done: list[int], **facts: Any) -> int:
         self._acks += 1
-        facts = {"slots": [0, 65536], "epoch": epoch, "watermark": watermark, "done": list(done)}
-        self.say("ack_sent", member, ack=self._acks, **facts)
+        told = {"slots": [0, 65536], "epoch": epoch, "watermark": watermark, "done": list(done)}
+        self.say("ack_sent", member, ack=self._acks, **told, **facts)
         return self._acks
 
     def ack(
-        self, member: str, epoch: int, watermark: int, *done: list[int], stable: int = -1
+        self,
+        member: str,
+        epoch: int,
+        watermark: int,
+        *done: list[int],
+        stable: int = -1,
+        **facts: Any,
     ) -> None:
-        number = self.send(member, epoch, watermark, *done)
+        number = self.send(member, epoch, watermark, *done, **facts)
         self.say("ack_ok", member, ack=number, stable=stable)
 
     def check(self) -> Verdict:
@@ -130,9 +140,61 @@ def retry() -> Story:
     story = Story()
     story.grant("A", 1)
     story.start("A", 1, 0)
+    story.say("fail", "A", offset=0)
     story.start("A", 1, 0, attempt=2)
     story.done("A", 0)
     story.work("A", 1, 1, 2, 3)
+    return story
+
+
+def retry_elsewhere() -> Story:
+    """A record that failed comes to the next owner, though the last one gave its slots back."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0)
+    story.start("A", 1, 1)
+    story.say("fail", "A", offset=1)
+    story.end("revoke", "A")
+    story.ack("A", 1, 1)
+    story.grant("B", 2)
+    story.work("B", 2, 1, 2, 3)
+    return story
+
+
+def decided() -> Story:
+    """A record that is not tried again, because somebody decided so, is done."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0)
+    story.start("A", 1, 1)
+    story.say("fail", "A", offset=1)
+    story.say("decided", offset=1)
+    story.work("A", 1, 2, 3)
+    story.ack("A", 1, 4, stable=4)
+    story.say("end", offset=4)
+    return story
+
+
+def truncated() -> Story:
+    """The log loses its last records after they were done, and gets others, which are done too."""
+    story = Story()
+    for offset in (2, 3):
+        story.become(offset, leader_epoch=1)
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    for offset in (2, 3):
+        story.start("A", 1, offset, leader_epoch=0)
+        story.done("A", offset)
+    story.ack("A", 1, 4, stable=4, leader_epoch=0)
+    story.say("truncated", offset=2)
+    number = story.send("A", 1, 4, leader_epoch=0)
+    story.say("ack_refused", "A", ack=number, slots=[0, 65536])
+    story.say("stable", offset=2)
+    story.end("lost", "A")
+    story.grant("A", 2)
+    story.work("A", 2, 2, 3)
+    story.ack("A", 2, 4, stable=4, leader_epoch=1)
+    story.say("end", offset=4)
     return story
 
 
@@ -149,10 +211,30 @@ def forgotten() -> Story:
     return story
 
 
-@pytest.mark.parametrize("tell", [good_hand_over, crash, zombie, woken, retry, forgotten])
+GOOD = [
+    good_hand_over,
+    crash,
+    zombie,
+    woken,
+    retry,
+    retry_elsewhere,
+    decided,
+    truncated,
+    forgotten,
+]
+
+
+@pytest.mark.parametrize("tell", GOOD)
 def test_good_history(tell: Callable[[], Story]) -> None:
     """Nothing is wrong with hand-overs, crashes, members that were stopped, and retries."""
     assert tell().check().problems == []
+
+
+def test_retries_are_no_duplicates() -> None:
+    """A record that failed before is not counted as one that was done twice."""
+    for tell in (retry, retry_elsewhere):
+        numbers = tell().check().numbers
+        assert (numbers["retries"], numbers["duplicates"], numbers["fail"]) == (1, 0, 1)
 
 
 def test_numbers() -> None:
@@ -217,6 +299,39 @@ def key_order() -> Story:
     story = Story()
     story.grant("A", 1)
     story.work("A", 1, 0, 1, 3, 2)
+    return story
+
+
+def overtaken() -> Story:
+    """A record that failed is not over: the next one of its key has to wait."""
+    story = Story()
+    story.grant("A", 1)
+    story.start("A", 1, 0)
+    story.say("fail", "A", offset=0)
+    story.work("A", 1, 1)
+    story.start("A", 1, 0, attempt=2)
+    story.done("A", 0)
+    story.work("A", 1, 2, 3)
+    return story
+
+
+def overtaken_and_lost() -> Story:
+    story = Story()
+    story.grant("A", 1)
+    story.start("A", 1, 0)
+    story.say("fail", "A", offset=0)
+    story.work("A", 1, 1, 2, 3)
+    return story
+
+
+def retried_at_once() -> Story:
+    """The same record begins again while it runs."""
+    story = Story()
+    story.grant("A", 1)
+    story.start("A", 1, 0)
+    story.start("A", 1, 0, attempt=2)
+    story.done("A", 0)
+    story.work("A", 1, 1, 2, 3)
     return story
 
 
@@ -348,6 +463,81 @@ def ack_not_fenced() -> Story:
     return story
 
 
+def ack_of_others() -> Story:
+    """B says that a record is done which A had done, who died before it could say so."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1, 2, 3)
+    story.everywhere("crash", "A")
+    story.grant("B", 2)
+    story.ack("B", 2, 4)
+    return story
+
+
+def ack_of_another_leader_epoch() -> Story:
+    """The log was cut, and an acknowledgement of what was there before counts for what is now."""
+    story = Story()
+    story.become(3, leader_epoch=1)
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1, 2)
+    story.start("A", 1, 3, leader_epoch=0)
+    story.done("A", 3)
+    story.say("truncated", offset=3)
+    story.ack("A", 1, 4, leader_epoch=0)
+    story.end("lost", "A")
+    story.grant("B", 2)
+    story.work("B", 2, 3)
+    return story
+
+
+def ack_of_an_older_leader() -> Story:
+    """Who did not hear of a leader cannot have seen its records."""
+    story = Story()
+    story.become(3, leader_epoch=5)
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1, 2, 3)
+    story.ack("A", 1, 4, leader_epoch=4)
+    return story
+
+
+def ack_of_another_record() -> Story:
+    """The same without leader epochs, by what the records are."""
+    story = Story()
+    story.become(3, id="new")
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1, 2)
+    story.start("A", 1, 3, id="old")
+    story.done("A", 3)
+    story.say("truncated", offset=3)
+    story.ack("A", 1, 4)
+    story.end("lost", "A")
+    story.grant("B", 2)
+    story.start("B", 2, 3, id="new")
+    story.done("B", 3)
+    return story
+
+
+def stable_over_a_cut() -> Story:
+    """The stable offset has to come back to where the log was cut."""
+    story = truncated()
+    (back,) = [event for event in story.events if event["type"] == "stable"]
+    back["offset"] = 3
+    return story
+
+
+def other_record() -> Story:
+    """A record that the log does not have, though nobody cut it."""
+    story = Story()
+    story.become(3, id="right")
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1, 2)
+    story.start("A", 1, 3, id="wrong")
+    story.done("A", 3)
+    story.start("A", 1, 3, id="right")
+    story.done("A", 3)
+    return story
+
+
 def acked_again() -> Story:
     story = Story()
     story.grant("A", 1)
@@ -443,6 +633,9 @@ def unknown_ack() -> Story:
         (epoch_fell, {"epoch-fell", "interleaved"}),
         (epoch_twice, {"epoch-twice"}),
         (key_order, {"key-order", "skipped"}),
+        (overtaken, {"key-order"}),
+        (overtaken_and_lost, {"key-order", "lost"}),
+        (retried_at_once, {"key-at-once", "key-order", "needless"}),
         (key_at_once, {"key-at-once"}),
         (interleaved, {"interleaved", "needless"}),
         (woken_twice, {"epoch-fell", "interleaved", "needless"}),
@@ -455,6 +648,12 @@ def unknown_ack() -> Story:
         (ack_before_done, {"ack-before-done"}),
         (ack_above_before_done, {"ack-before-done"}),
         (ack_not_fenced, {"ack-not-fenced"}),
+        (ack_of_others, {"ack-of-others"}),
+        (ack_of_another_leader_epoch, {"ack-other-record"}),
+        (ack_of_an_older_leader, {"ack-other-record"}),
+        (ack_of_another_record, {"ack-other-record"}),
+        (stable_over_a_cut, {"stable-ahead"}),
+        (other_record, {"unknown-record"}),
         (acked_again, {"acked-again"}),
         (forgotten_below_stable, {"acked-again"}),
         (needless, {"needless"}),
@@ -483,7 +682,7 @@ def test_too_many_duplicates() -> None:
 
 
 def _run(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(TOOL), str(path), *options]
+    command = [sys.executable, "-m", "anabranch.client.history", str(path), *options]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -516,6 +715,20 @@ def test_tool_finds(tmp_path: Path) -> None:
     verdict = json.loads(_run(tmp_path, "--json").stdout)
     assert verdict["problems"] == ["lost: 1 records were never done, the first is 3 [t-0]"]
     assert verdict["numbers"]["records"] == 4
+
+
+def test_event_without_its_fields() -> None:
+    """What is an event by name only is not judged."""
+    story = good_hand_over()
+    del story.events[4]["epoch"]
+    with pytest.raises(UnreadableHistory, match="epoch"):
+        story.check()
+
+
+def test_tool_helps() -> None:
+    """The tool says how it is used."""
+    told = _run(Path("--help")).stdout
+    assert "python -m anabranch.client.history" in told and "Exit code" in told
 
 
 @pytest.mark.parametrize("text", ["", "nonsense\n{}\n", '{"type": "start"}\n\n'])
