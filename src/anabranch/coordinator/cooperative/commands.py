@@ -12,8 +12,8 @@ from anabranch.coordinator.cooperative.acks import Ack, AckOutcome, LogFacts
 from anabranch.coordinator.cooperative.progress import Attempt
 from anabranch.coordinator.cooperative.records import Place
 from anabranch.model.errors import ErrorCode
-from anabranch.model.units import slot_of_hash
 from anabranch.model.sub_codes import SubCode
+from anabranch.model.units import slot_of_hash
 
 NO_OFFSET = -1
 NO_HASH = -1
