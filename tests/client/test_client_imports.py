@@ -3,6 +3,9 @@
 import subprocess
 import sys
 
+from anabranch.wire.compression import CODEC_NAMES
+from anabranch.wire.record_batch import Record, build_batch
+
 BROKER_ONLY = (
     "click",
     "confluent_kafka",
@@ -12,7 +15,7 @@ BROKER_ONLY = (
     "uvloop",
     "google.re2",
 )
-FOR_COMPRESSED_RECORDS = ("cramjam", "lz4")
+FOR_RECORDS = ("cramjam", "crc32c", "lz4")
 
 
 def run_without(modules: tuple[str, ...], program: str) -> subprocess.CompletedProcess[str]:
@@ -26,7 +29,7 @@ def run_without(modules: tuple[str, ...], program: str) -> subprocess.CompletedP
 def test_import() -> None:
     """The client can be imported and made without what the broker and its tools depend on."""
     ended = run_without(
-        (*BROKER_ONLY, *FOR_COMPRESSED_RECORDS),
+        (*BROKER_ONLY, *FOR_RECORDS),
         "from anabranch.client import *\n"
         "SyncCooperativeConsumer(group_id='g').close()\n"
         "loaded = sorted(n for n in sys.modules if n.count('.') == 1 and n[:10] == 'anabranch.')\n"
@@ -38,16 +41,33 @@ def test_import() -> None:
 
 
 def test_records() -> None:
-    """Records are read without what the broker and its tools depend on."""
+    """Records are read with the standard library alone, and what is missing for others is named."""
+    batches = [
+        build_batch([Record(0, 0, b"k", b"v")], base_offset=0, codec=codec)
+        for codec in range(len(CODEC_NAMES))
+    ]
     ended = run_without(
-        BROKER_ONLY,
+        (*BROKER_ONLY, *FOR_RECORDS),
+        "from anabranch.client.errors import MissingCodecError\n"
         "from anabranch.client.record_reader import FetchedRecords\n"
         "from anabranch.branch.slots import DEFAULT_RULE\n"
-        "from anabranch.wire.record_batch import Record, build_batch\n"
-        "batch = build_batch([Record(0, 0, b'k', b'v')], base_offset=0)\n"
-        "print(len(FetchedRecords(memoryview(batch), DEFAULT_RULE, 0)))\n",
+        f"for batch in {batches!r}:\n"
+        "    try:\n"
+        "        print(len(FetchedRecords(memoryview(batch), DEFAULT_RULE, 0)))\n"
+        "    except MissingCodecError as error:\n"
+        "        print(error.__cause__.name)\n",
     )
-    assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr
+    assert ended.stdout.split() == ["1", "1", "cramjam", "lz4", "cramjam"], ended.stderr
+
+
+def test_checksums() -> None:
+    """Who writes records needs one package more, and is told so."""
+    ended = run_without(
+        FOR_RECORDS,
+        "from anabranch.wire.record_batch import Record, build_batch\n"
+        "build_batch([Record(0, 0, b'k', b'v')], base_offset=0)\n",
+    )
+    assert "ImportError: checksums need the Python package crc32c" in ended.stderr
 
 
 def test_start_of_the_import() -> None:

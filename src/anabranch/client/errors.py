@@ -107,6 +107,10 @@ class CorruptRecordsError(ConsumerError):
     """A record batch that cannot be read."""
 
 
+class MissingCodecError(ConsumerError):
+    """Records are compressed by a codec whose package is not installed."""
+
+
 class NoOffsetError(ConsumerError):
     """There is no progress to start from, and `auto_offset_reset` is "none"."""
 

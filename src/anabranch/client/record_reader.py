@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING
 
+from anabranch.branch.record_columns import RecordColumns, read_records
 from anabranch.branch.slots import SlotRule
+from anabranch.client.errors import MissingCodecError
 from anabranch.client.ordering import order_of
 from anabranch.client.records import UNORDERED, Headers, OrderKey
 from anabranch.client.workload import Row
 from anabranch.model.units import ALL_SLOTS, SlotRange
-
-if TYPE_CHECKING:
-    from anabranch.branch.record_columns import RecordColumns
+from anabranch.wire import compression
 
 
 class FetchedRecords:
@@ -29,10 +28,11 @@ class FetchedRecords:
     )
 
     def __init__(self, content: memoryview, rule: SlotRule, first: int) -> None:
-        # Late, because it brings the libraries for compressed records with it.
-        from anabranch.branch.record_columns import read_records
-
-        columns = read_records(content, rule, from_offset=first)
+        try:
+            columns = read_records(content, rule, from_offset=first)
+        except compression.MissingCodecError as error:
+            # Not damage: who skips damaged records must not skip these.
+            raise MissingCodecError(f"records cannot be read: {error}") from error
         self._columns: RecordColumns = columns
         self._keys = columns.keys()
         self._values = columns.values()
@@ -83,7 +83,7 @@ class FetchedRecords:
 
 
 def _orders_of(
-    columns: "RecordColumns", keys: list[bytes | None], rule: SlotRule
+    columns: RecordColumns, keys: list[bytes | None], rule: SlotRule
 ) -> list[OrderKey]:
     """By what each record keeps its order."""
     if rule.ordering_header is not None:

@@ -6,16 +6,19 @@ small hostile payload cannot become gigabytes, and garbage ends in CORRUPT_MESSA
 Snappy needs two framings. Java clients wrap raw snappy blocks in the framing of the xerial
 library (magic, two versions, then length-prefixed blocks); librdkafka and others send one raw
 block. Both are read; Java's is written, because every client reads that one.
+
+The libraries of snappy, lz4 and zstd are imported when they are first needed: a client can be
+installed without them, and then reads what is not compressed, or with gzip.
 """
 
+import functools
+import importlib
 import mmap
 import struct
+import sys
 import zlib
 from collections.abc import Callable
-from typing import Final
-
-import cramjam
-import lz4.frame
+from typing import Any, Final
 
 from anabranch.model.errors import ErrorCode, KafkaError
 
@@ -58,6 +61,34 @@ def codec_number(name: str) -> int:
     return CODEC_NAMES.index(name)
 
 
+class MissingCodecError(ImportError):
+    """A codec whose library is not installed."""
+
+    def __init__(self, codec: int, package: str) -> None:
+        super().__init__(
+            f"{codec_name(codec)} needs the Python package {package}, which is not installed; "
+            f"install it with: pip install {package}",
+            name=package,
+        )
+
+
+@functools.cache
+def _library(codec: int) -> Any:
+    """What compresses and decompresses; not for codecs of the standard library."""
+    module_name, package = _LIBRARIES[codec]
+    try:
+        return importlib.import_module(module_name)
+    except ImportError as error:
+        raise MissingCodecError(codec, package) from error
+
+
+_LIBRARIES: Final = {
+    SNAPPY: ("cramjam", "cramjam"),
+    LZ4: ("lz4.frame", "lz4"),
+    ZSTD: ("cramjam", "cramjam"),
+}
+
+
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """Compress as Kafka's own clients do; `level` None means the codec's default."""
     if codec == NONE:
@@ -69,30 +100,42 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         return _compress_xerial(data)
     if codec == LZ4:
         # Java refuses linked blocks, and writes no content size.
+        frames = _library(LZ4)
         return bytes(
-            lz4.frame.compress(
+            frames.compress(
                 data,
                 compression_level=0 if level is None else level,
-                block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+                block_size=frames.BLOCKSIZE_MAX64KB,
                 block_linked=False,
                 store_size=False,
             )
         )
     if codec == ZSTD:
-        return bytes(cramjam.zstd.compress(data, _ZSTD_LEVEL_DEFAULT if level is None else level))
+        level = _ZSTD_LEVEL_DEFAULT if level is None else level
+        return bytes(_library(ZSTD).zstd.compress(data, level))
     raise _unsupported(codec)
 
 
 def decompress(codec: int, data: Buffer, *, max_bytes: int) -> bytes:
-    """The plain bytes, never more than `max_bytes` of them; CORRUPT_MESSAGE for anything else."""
+    """The plain bytes, never more than `max_bytes` of them; CORRUPT_MESSAGE for anything else.
+
+    MissingCodecError when nothing can be said, for lack of a library.
+    """
     if not 0 <= codec < len(_DECOMPRESSORS):
         raise _unsupported(codec)
     try:
         return _DECOMPRESSORS[codec](data, max_bytes)
-    except (zlib.error, RuntimeError, EOFError, cramjam.DecompressionError, struct.error) as error:
+    except _content_errors() as error:
         raise _corrupt(
             f"the {codec_name(codec)} payload cannot be decompressed ({error})"
         ) from None
+
+
+def _content_errors() -> tuple[type[Exception], ...]:
+    """What the libraries that are in use raise about garbage."""
+    found = (zlib.error, RuntimeError, EOFError, struct.error)
+    cramjam = sys.modules.get("cramjam")
+    return found if cramjam is None else (*found, cramjam.DecompressionError)
 
 
 def _plain(data: Buffer, max_bytes: int) -> bytes:
@@ -145,19 +188,21 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
 
 def _decompress_snappy_block(block: Buffer, max_bytes: int) -> bytes:
     # The declared length is what the library allocates, so it is judged before decompressing.
-    declared_bytes = cramjam.snappy.decompress_raw_len(block)
+    snappy = _library(SNAPPY).snappy
+    declared_bytes = snappy.decompress_raw_len(block)
     if declared_bytes > max_bytes:
         raise _too_large("snappy", max_bytes)
     if declared_bytes > len(block) * _SNAPPY_RATIO_MAX:
         raise _corrupt(f"a snappy block of {len(block)} bytes declares {declared_bytes} plain ones")
-    return bytes(cramjam.snappy.decompress_raw(block))
+    return bytes(snappy.decompress_raw(block))
 
 
 def _compress_xerial(data: Buffer) -> bytes:
+    snappy = _library(SNAPPY).snappy
     view = memoryview(data)
     parts = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
         parts.append(_write_int32(len(block)))
         parts.append(block)
     return b"".join(parts)
@@ -166,7 +211,7 @@ def _compress_xerial(data: Buffer) -> bytes:
 def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
     # The library allocates what it may return, which costs more than decompressing, so a small
     # bound is tried first: 2.8 to 4.2 times faster for batches of 16 KB.
-    frame = lz4.frame.LZ4FrameDecompressor()
+    frame = _library(LZ4).LZ4FrameDecompressor()
     first_bytes = max(len(data) * _LZ4_FIRST_GUESS_RATIO, _LZ4_FIRST_GUESS_BYTES_MIN)
     plain = bytes(frame.decompress(data, max_length=min(first_bytes, max_bytes + 1)))
     if not frame.eof and not frame.needs_input:
@@ -185,6 +230,7 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     # as decompressing, so small ones are tried first (4 times instead of 16 halves the time for
     # data that compresses as JSON does), and a lazily mapped one only when all were too small (or
     # the payload is garbage, which all report alike).
+    cramjam = _library(ZSTD)
     for ratio in _ZSTD_GUESS_RATIOS:
         guess_bytes = max(len(data) * ratio, _ZSTD_FIRST_GUESS_BYTES_MIN)
         if guess_bytes >= max_bytes:

@@ -42,14 +42,14 @@ from 10000 on, in flexible versions only. Stock clients neither send nor see the
 _FEATURE = f"""\
 ## The feature
 
-ApiVersions announces cooperative consumption as the feature `{COOPERATION_FEATURE}`, from version 3
-on. It is among the **supported** features, {COOPERATION_VERSION} to {COOPERATION_VERSION}, of every
-broker that knows the tags of `ConsumerGroupHeartbeat`, `Fetch`, `OffsetCommit` and `OffsetFetch`
-below. It is **finalized** at {COOPERATION_VERSION} while the broker takes individual commits
-(`group.individual.commit.enable`), and not finalized while that is turned off; the setting can change
-while a broker runs, so the answer counts for the moment. `kafka-features describe` shows both. A
-client looks at it when it connects, so that it can say early what is missing, and checks the answers to
-its tags all the same.
+ApiVersions announces cooperative consumption as the feature `{COOPERATION_FEATURE}`, from
+version 3 on. It is **supported**, in version {COOPERATION_VERSION}, by every broker that knows the
+tags of `ConsumerGroupHeartbeat`, `Fetch`, `OffsetCommit` and `OffsetFetch` below. It is
+**finalized** at {COOPERATION_VERSION} while the broker takes individual commits
+(`group.individual.commit.enable`), and not finalized while that is turned off; the setting can
+change while a broker runs, so the answer counts for the moment. `kafka-features describe` shows
+both. A client looks at it when it connects, so that it can say early what is missing, and checks
+the answers to its tags all the same.
 
 """
 

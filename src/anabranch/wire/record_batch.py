@@ -16,10 +16,8 @@ header is parsed. Message formats v0 and v1 are refused, as Kafka 4 does.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
-
-from crc32c import crc32c
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.compression import CODEC_NAMES, compress, decompress
@@ -29,6 +27,27 @@ if TYPE_CHECKING:
     from mmap import mmap
 
     Buffer: TypeAlias = bytes | bytearray | memoryview | mmap
+
+
+def _find_crc32c() -> Callable[[Any], int]:
+    """The library's function. Who only reads records has the kernels' own and does without."""
+    try:
+        from crc32c import crc32c
+    except ImportError:
+
+        def missing(data: Any) -> int:
+            raise ImportError(
+                "checksums need the Python package crc32c, which is not installed; install it"
+                " with: pip install crc32c",
+                name="crc32c",
+            )
+
+        return missing
+    found: Callable[[Any], int] = crc32c
+    return found
+
+
+crc32c = _find_crc32c()
 
 HEADER_SIZE: Final = 61
 MAGIC_V2: Final = 2
