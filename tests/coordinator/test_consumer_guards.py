@@ -21,6 +21,7 @@ import test_consumer_ranges
 import test_consumer_reconciling
 import test_consumer_regex
 import test_consumer_restart
+import test_consumer_sharing_assignors
 import test_consumer_size
 import test_consumer_static
 import test_consumer_topics
@@ -59,6 +60,7 @@ STORIES: dict[ModuleType, list[ModuleType]] = {
         test_consumer_leaving,
         test_consumer_assignor_errors,
         test_consumer_ranges,
+        test_consumer_sharing_assignors,
     ],
     reconcile: [test_reconcile, test_consumer_reconciling, test_consumer_ranges],
     cadence: [test_consumer_cadence],

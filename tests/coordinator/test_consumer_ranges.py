@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from consumer_story import INTERVAL_MS, ConsumerStory, topic, units
 
-from anabranch.coordinator.group.consumer_ranges import joined, owned_units, whole_partitions_of
+from anabranch.coordinator.cooperative.unit_cuts import joined_units as joined
+from anabranch.coordinator.group.consumer_ranges import owned_units, whole_partitions_of
 from anabranch.coordinator.group.consumer_state import ConsumerMember
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, Unit
 

@@ -8,23 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.coordinator.cooperative.cuts import (
-    Holding,
     Piece,
     RangeMember,
     RangeTopic,
     best_matching,
     common,
-    covered,
     equal_cuts,
     first_fault,
     joined,
     merge,
     overlay,
-    recut,
-    refine,
     split,
     target_fault,
-    touched,
+)
+from anabranch.coordinator.cooperative.unit_cuts import (
+    Holding,
+    covered,
+    joined_units,
+    recut,
+    uncovered,
 )
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, Unit
 
@@ -54,14 +56,13 @@ def test_equal_cuts_cover(count: int) -> None:
 
 
 @given(st.sets(SLOTS, max_size=6), st.sets(SLOTS, max_size=6))
-def test_refinement_is_the_coarsest_common_one(one: set[int], other: set[int]) -> None:
-    """Two covers refined are cut exactly where either is, whichever comes first."""
-    left = ranges(0, *sorted(one), SLOT_COUNT)
-    right = ranges(0, *sorted(other), SLOT_COUNT)
-    both = refine(left, right)
-    assert both == refine(right, left) == ranges(0, *sorted(one | other), SLOT_COUNT)
+def test_splitting_cuts_where_it_is_told(one: set[int], other: set[int]) -> None:
+    """Ranges that are split are cut exactly where either was, whichever comes first."""
+    left, right = split([ALL_SLOTS], one), split([ALL_SLOTS], other)
+    assert left == ranges(0, *sorted(one), SLOT_COUNT)
+    both = split(left, other)
+    assert both == split(right, one) == ranges(0, *sorted(one | other), SLOT_COUNT)
     assert joined(both) == [ALL_SLOTS]
-    assert split([ALL_SLOTS], one) == left
 
 
 RANGES = st.lists(
@@ -225,12 +226,24 @@ def test_recut_units_are_equal_or_disjoint(
 
 
 def test_what_a_member_lists_by_old_cuts() -> None:
-    """A unit is still touched if any of its slots is listed, and covered if all are."""
+    """A unit is covered if all of its slots are listed; what is listed and in none is left."""
     units = [unit(0, 100), unit(100, 200), unit(200, 300), Unit(U, 0)]
     listed = [unit(0, 150), unit(0, SLOT_COUNT, partition=1)]
-    assert touched(units, listed) == {unit(0, 100), unit(100, 200)}
-    assert covered(units, listed) == {unit(0, 100)}
-    assert covered(units, [unit(0, 50), unit(50, 300)]) == set(units[:3])
+    assert covered(units, listed) == [unit(0, 100)]
+    assert covered(units, [unit(0, 50), unit(50, 300)]) == units[:3]
+    assert uncovered(listed, units[:1]) == [unit(100, 150), unit(0, SLOT_COUNT, partition=1)]
+    assert uncovered([unit(0, 50), unit(50, 300)], [unit(100, 200)]) == [
+        unit(0, 100),
+        unit(200, 300),
+    ]
+
+
+def test_units_since_one_epoch_are_joined() -> None:
+    """Neighbours of another epoch, or of another partition, are not; they come in order."""
+    units = {unit(100, 200): 1, unit(0, 100): 1, unit(200, 300): 2, Unit(U, 0): 1}
+    found = joined_units(units)
+    assert found == {unit(0, 200): 1, unit(200, 300): 2, Unit(U, 0): 1}
+    assert list(found) == sorted(found)
 
 
 # Handing out pieces

@@ -19,6 +19,7 @@ from anabranch.coordinator.cooperative.cuts import (
     Partition,
     RangeMember,
     RangeTopic,
+    common,
     equal_cuts,
     target_fault,
 )
@@ -368,10 +369,48 @@ def test_members_that_do_not_share_keep_what_they_have() -> None:
 def test_hot_slot_stays_with_its_owner() -> None:
     """Who has a slot that turns out to be hot keeps it and gives everything else away."""
     held = checked(crew(5), [T], {}).targets
-    slot = next(iter(held["m0003"])).slots.first + 5
+    slot = next(iter(held["m0003"])).slots.first + 5_000
     weights = {(T.topic_id, 0): SlotWeights({slot: SLOT_COUNT}, 1)}
     found = checked(crew(5), [T], held, weights)
     assert found.targets["m0003"] == {Unit(T.topic_id, 0, SlotRange(slot, slot + 1))}
+
+
+def slivers(before: Mapping[str, Iterable[Unit]], after: Assignment) -> list[SlotRange]:
+    """What goes from one member to another in less than a hundredth of a fair share."""
+    found = []
+    for name, units in before.items():
+        for other, taken in after.targets.items():
+            if name != other and name in after.targets:
+                ranges = common([u.slots for u in units], [u.slots for u in taken])
+                found += [
+                    s for s in ranges if (s.end - s.first) * len(after.loads) * 100 < SLOT_COUNT
+                ]
+    return found
+
+
+def test_rounding_moves_nothing() -> None:
+    """Sixths and thirds differ by a slot: it stays where its edge is."""
+    held = checked(crew(3), [T], {}).targets
+    found = checked(crew(6), [T], held)
+    assert slivers(held, found) == []
+    edges = {unit.slots.end for units in held.values() for unit in units}
+    assert edges <= {unit.slots.end for units in found.targets.values() for unit in units}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_slivers_whoever_comes_and_goes(seed: int) -> None:
+    """No hand-over is for a few slots only, and no range is left over that small."""
+    draw = random.Random(seed)
+    names = [f"m{number:02}" for number in range(20)]
+    here: set[str] = set(names[:2])
+    held: Mapping[str, frozenset[Unit]] = {}
+    for _ in range(10):
+        here ^= set(draw.sample(names, draw.choice([1, 2, 3])))
+        if not here:
+            continue
+        found = checked([member(name) for name in sorted(here)], [T], held)
+        assert slivers(held, found) == []
+        held = found.targets
 
 
 @pytest.mark.parametrize("partitions", [2, 3, 7, 16])

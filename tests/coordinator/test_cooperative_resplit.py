@@ -13,7 +13,6 @@ from anabranch.coordinator.cooperative.cuts import (
     Partition,
     RangeMember,
     RangeTopic,
-    covered,
     equal_cuts,
     target_fault,
 )
@@ -28,6 +27,7 @@ from anabranch.coordinator.cooperative.resplit import (
     decide,
     moved,
 )
+from anabranch.coordinator.cooperative.unit_cuts import covered
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, Unit
 
 TICK_MS = 5_000
@@ -93,7 +93,7 @@ class Group:
         """What holds for every round."""
         given = dict.fromkeys(self.owners, 0)
         for move in moves:
-            assert covered([move.unit], self.owners[move.source]) == {move.unit}
+            assert covered([move.unit], self.owners[move.source]) == [move.unit]
             assert move.load == self.load([move.unit])
             given[move.source] += move.load
         alone = len(moves) == 1 and _width(moves[0]) == 1

@@ -14,11 +14,12 @@ from operator import attrgetter, itemgetter
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.config.group_config import serves_consumer_protocol
+from anabranch.coordinator.cooperative.unit_cuts import joined_units
 from anabranch.coordinator.group.consumer_commands import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from anabranch.coordinator.group.consumer_ranges import joined, whole_partitions_of
+from anabranch.coordinator.group.consumer_ranges import whole_partitions_of
 from anabranch.handlers.group_answers import PROTOCOL_IS_OFF, answer
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -116,7 +117,7 @@ def _owned_range(slots: SlotRange, epoch: int) -> OwnedRange:
 def _cooperation(outcome: ConsumerHeartbeatAnswer) -> CooperationAnswer:
     assigned = None
     if outcome.assignment is not None and outcome.epochs is not None:
-        units = joined(dict(zip(outcome.assignment, outcome.epochs, strict=True)))
+        units = joined_units(dict(zip(outcome.assignment, outcome.epochs, strict=True)))
         assigned = [
             AssignedPartition(
                 topic_id=topic_id,

@@ -11,6 +11,10 @@ from anabranch.coordinator.group.assignors.registry import build_registry
 from anabranch.coordinator.group.assignors.uniform import UniformAssignor
 
 
+# Always there, behind what is configured.
+SHARING = ["line-cut", "key-range-round-robin", "key-range-range"]
+
+
 class MoonAssignor:
     """An assignor as a package may bring it: gives what it was told to."""
 
@@ -30,7 +34,7 @@ def moon(answer: Mapping[str, Target]) -> MoonAssignor:
 def test_built_in_names() -> None:
     """The names of the configuration are in order, and the first one is the default."""
     registry = build_registry(["uniform", " range "], plugins=[])
-    assert list(registry) == ["uniform", "range"]
+    assert list(registry) == ["uniform", "range", *SHARING]
     assert isinstance(registry.default, UniformAssignor)
     assert isinstance(registry.get("range"), RangeAssignor)
     assert "moon" not in registry
@@ -41,18 +45,31 @@ def test_class_names_of_kafka() -> None:
     """A configuration with Kafka's class names means the same assignors."""
     package = "org.apache.kafka.coordinator.group.assignor"
     registry = build_registry([f"{package}.RangeAssignor", f"{package}.UniformAssignor"], [])
-    assert list(registry) == ["range", "uniform"]
+    assert list(registry) == ["range", "uniform", *SHARING]
 
 
 def test_installed_packages_are_asked() -> None:
     """Without stand-ins the entry points of installed packages are looked up."""
-    assert list(build_registry(["range"])) == ["range"]
+    assert list(build_registry(["range"])) == ["range", *SHARING]
 
 
 def test_plugin() -> None:
     """Another name comes from an entry point: a class, or an assignor."""
-    assert list(build_registry(["moon"], [("moon", lambda: MoonAssignor)])) == ["moon"]
-    assert list(build_registry(["moon"], [("moon", MoonAssignor)])) == ["moon"]
+    assert list(build_registry(["moon"], [("moon", lambda: MoonAssignor)]))[0] == "moon"
+    assert list(build_registry(["moon"], [("moon", MoonAssignor)]))[0] == "moon"
+
+
+def test_assignors_that_can_share() -> None:
+    """They may be asked for in any case; configured ones come first, by their place."""
+    registry = build_registry(["uniform", "key-range-range"], [])
+    assert list(registry) == ["uniform", "key-range-range", "line-cut", "key-range-round-robin"]
+    assert registry.preferred({}).name == "uniform"
+    assert registry.preferred({"line-cut": 1}).name == "line-cut"
+    assert registry.preferred_to_share({}).name == "key-range-range"
+    assert registry.preferred_to_share({"uniform": 9}).name == "key-range-range"
+    assert registry.preferred_to_share({"line-cut": 1}).name == "line-cut"
+    assert build_registry(["uniform"], []).preferred_to_share({}).name == "line-cut"
+    assert build_registry(["line-cut"], []).preferred({}).name == "line-cut"
 
 
 @pytest.mark.parametrize(

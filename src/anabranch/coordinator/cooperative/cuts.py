@@ -2,24 +2,18 @@
 
 Rules
 - The pieces of a partition are disjoint and cover all 65,536 slots while somebody may have them.
-- Units are compared by equality. So at any time the units of one partition in a group, whether
-  held, still to be given back or only targeted, are pairwise equal or disjoint. A new target with
-  other cuts is therefore never written beside what members hold: both are first rewritten in
-  their common refinement (`recut`). A unit becomes several; which slots a member holds, and since
-  which epoch, does not change.
-- The common refinement is the coarsest one: neighbouring slots that have the same holder, epoch
-  and state, and go to the same member, are one unit. So cuts that nobody needs any more vanish,
-  and the number of units stays in proportion to what is really cut.
 - A member that does not share, stock clients among them, has whole partitions only; a topic that
   does not allow sharing is never cut.
+
+How units that members hold are cut along with those they shall have is told in `unit_cuts`.
 
 A cover is a list of pieces in order; a piece is a range with something said about it, mostly its
 owner.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
@@ -80,11 +74,6 @@ def split(ranges: Iterable[SlotRange], at: Iterable[int]) -> list[SlotRange]:
         inside = bounds[bisect_right(bounds, first) : bisect_left(bounds, end)]
         found.extend(map(SlotRange, [first, *inside], [*inside, end]))
     return found
-
-
-def refine(ranges: Sequence[SlotRange], others: Sequence[SlotRange]) -> list[SlotRange]:
-    """The slots of `ranges`, cut wherever either is."""
-    return split(ranges, (slot for some in others for slot in some))
 
 
 def joined(ranges: Iterable[SlotRange]) -> list[SlotRange]:
@@ -190,144 +179,6 @@ def units_of(
                 slots = SlotRange(first, end) if end - first < SLOT_COUNT else ALL_SLOTS
                 found.setdefault(owner, set()).add(Unit(topic_id, partition, slots))
     return {name: frozenset(units) for name, units in found.items()}
-
-
-# Common cuts for held and targeted units ----------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """What a member holds: units with the epochs they were assigned at, as the group records it."""
-
-    assigned: Mapping[Unit, int] = field(default_factory=dict)
-    pending_revocation: Mapping[Unit, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Recut:
-    """Who holds and who should have what, in common cuts.
-
-    `holdings` names only members whose units are written in another way than before, `targets` is
-    complete.
-    """
-
-    holdings: Mapping[str, Holding]
-    targets: Mapping[str, frozenset[Unit]]
-
-
-class _Claim(NamedTuple):
-    """What is said about some slots: held by whom since when, and whether to be given back."""
-
-    holder: str
-    epoch: int
-    is_pending: bool
-
-
-def recut(holdings: Mapping[str, Holding], targets: Mapping[str, Collection[Unit]]) -> Recut:
-    """Held and targeted units in their coarsest common refinement.
-
-    Slots that two members hold, or that two targets have, are an error: ValueError.
-    """
-    cut = {
-        unit[:2]
-        for units in (
-            *targets.values(),
-            *(holding.assigned for holding in holdings.values()),
-            *(holding.pending_revocation for holding in holdings.values()),
-        )
-        for unit in units
-        if unit.slots != ALL_SLOTS
-    }
-    if not cut:
-        return Recut({}, {member_id: frozenset(units) for member_id, units in targets.items()})
-    held: dict[Partition, list[Piece[_Claim]]] = {partition: [] for partition in cut}
-    wanted: dict[Partition, list[Piece[str]]] = {partition: [] for partition in cut}
-    for member_id, holding in holdings.items():
-        for is_pending, units in enumerate((holding.assigned, holding.pending_revocation)):
-            for unit, epoch in units.items():
-                if unit[:2] in cut:
-                    claim = _Claim(member_id, epoch, bool(is_pending))
-                    held[unit[:2]].append(Piece(*unit.slots, claim))
-    for member_id, target in targets.items():
-        for unit in target:
-            if unit[:2] in cut:
-                wanted[unit[:2]].append(Piece(*unit.slots, member_id))
-    bounds = {partition: _bounds(held[partition], wanted[partition]) for partition in sorted(cut)}
-    rewritten = {
-        member_id: Holding(
-            _rewrite(holding.assigned, bounds), _rewrite(holding.pending_revocation, bounds)
-        )
-        for member_id, holding in holdings.items()
-    }
-    return Recut(
-        {
-            member_id: holding
-            for member_id, holding in rewritten.items()
-            if holding != holdings[member_id]
-        },
-        {
-            member_id: frozenset(_rewrite(dict.fromkeys(target, 0), bounds))
-            for member_id, target in targets.items()
-        },
-    )
-
-
-def _bounds(held: list[Piece[_Claim]], wanted: list[Piece[str]]) -> list[int]:
-    """The slots at which it changes who holds, since when, or who should have."""
-    return sorted({*_changes(held), *_changes(wanted)})
-
-
-def _changes(pieces: list[Piece[T]]) -> Iterator[int]:
-    """The slots at which another owner's range begins or one ends."""
-    at = 0
-    for piece in merge(sorted(pieces, key=lambda piece: piece[:2])):
-        if piece.first < at:
-            raise ValueError(f"Slot {piece.first} is with two members: {pieces}")
-        yield from piece[:2]
-        at = piece.end
-
-
-def _rewrite(
-    units: Mapping[Unit, int], bounds: Mapping[Partition, Sequence[int]]
-) -> dict[Unit, int]:
-    """The same slots in units that begin and end at all bounds inside them, and only there."""
-    found: dict[Unit, int] = {}
-    by_partition: dict[tuple[Partition, int], list[SlotRange]] = {}
-    for unit, epoch in units.items():
-        if unit[:2] in bounds:
-            by_partition.setdefault((unit[:2], epoch), []).append(unit.slots)
-        else:
-            found[unit] = epoch
-    for ((topic_id, partition), epoch), ranges in by_partition.items():
-        for slots in split(joined(ranges), bounds[topic_id, partition]):
-            found[Unit(topic_id, partition, slots)] = epoch
-    return found
-
-
-def touched(units: Iterable[Unit], listed: Iterable[Unit]) -> set[Unit]:
-    """The units of which a member that lists these ranges still has a slot.
-
-    A member may list what it has by cuts that were changed meanwhile.
-    """
-    by_partition = _joined_by_partition(listed)
-    return {unit for unit in units if common([unit.slots], by_partition.get(unit[:2], ()))}
-
-
-def covered(units: Iterable[Unit], listed: Iterable[Unit]) -> set[Unit]:
-    """The units that a member that lists these ranges has with all their slots."""
-    by_partition = _joined_by_partition(listed)
-    return {
-        unit
-        for unit in units
-        if common([unit.slots], by_partition.get(unit[:2], ())) == [unit.slots]
-    }
-
-
-def _joined_by_partition(units: Iterable[Unit]) -> dict[Partition, list[SlotRange]]:
-    found: dict[Partition, list[SlotRange]] = {}
-    for unit in units:
-        found.setdefault(unit[:2], []).append(unit.slots)
-    return {partition: joined(ranges) for partition, ranges in found.items()}
 
 
 # Handing out pieces -------------------------------------------------------------------------------

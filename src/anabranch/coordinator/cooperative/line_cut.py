@@ -9,7 +9,7 @@ Rules
   least one while there are any, and more as long as that lowers the load of the others. Topics that
   do not allow sharing are given whole as well.
 - A slot is never split. One that is heavier than a member's fair load is a hot slot: whoever has it
-  has nothing else, and it is reported.
+  has nothing else that counts, and it is reported.
 - The rest is shared by the members that share: partitions that fit go whole, what is left is cut.
   A member has at most two parts of partitions of a line, and a partition that is left over goes to
   as few members as the tolerance allows, because each of them makes the broker read all of it.
@@ -20,6 +20,7 @@ Rules
   member parts of too many partitions, or leaves more cut than a little more moving would, the line
   is cut anew, and each piece goes to the member that has most of it: of all ways to hand out the
   pieces the one that moves least.
+- A cut that comes very near to an edge that was there is made at that edge.
 - With several subscriptions, lines share members: loads are leveled between lines until it helps no
   more, and each line is cut by itself.
 - Co-partitioned topics with the same subscribers and equally many partitions may be cut alike, so
@@ -29,14 +30,16 @@ The same members, topics, weights and owners give the same answer, in whatever o
 asking again changes nothing.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from anabranch.coordinator.cooperative.cuts import Partition, RangeMember, RangeTopic
 from anabranch.coordinator.cooperative.line_draft import Draft
 from anabranch.coordinator.cooperative.line_group import (
     DEFAULT_RULES,
     Assignment,
+    Cover,
     HotSlot,
+    Lane,
     LineCutRules,
     LineGroup,
     Way,
@@ -80,5 +83,20 @@ def line_cut(
         and group.is_well_shaped(draft.covers, legal)
         and group.cost(draft.covers, before) <= group.cost(cut, before)
     ):
-        return group.assignment(draft.covers, before, fresh.hot, Way.LEVELED)
-    return group.assignment(cut, before, fresh.hot, Way.CUT)
+        return _rounded(group, draft.covers, before, fair, fresh.hot, Way.LEVELED)
+    return _rounded(group, cut, before, fair, fresh.hot, Way.CUT)
+
+
+def _rounded(
+    group: LineGroup,
+    covers: Sequence[Cover],
+    before: Sequence[Cover],
+    fair: Sequence[int],
+    hot: Iterable[tuple[Lane, int]],
+    way: Way,
+) -> Assignment:
+    """Cuts at edges that are there, if that is as even."""
+    rounded = group.without_slivers(covers, before)
+    if group.is_even(group.loads(rounded), fair):
+        covers = rounded
+    return group.assignment(covers, before, hot, way)

@@ -44,6 +44,9 @@ class LineCutRules:
     # filtering, and every range is something to keep account of.
     cut_cost: float = 0.25
     range_cost: float = 0.05
+    # A cut this near to an edge that is there, as a share of a fair load, is made at that edge: a
+    # slot or two that change hands because of rounding cost a hand-over like any others.
+    sliver: float = 0.01
     # Names of topics that are cut alike.
     co_partitioned: tuple[frozenset[str], ...] = ()
 
@@ -266,6 +269,14 @@ class LineGroup:
         cuts = self.rules.cut_cost * sum(len(cover) > 1 for cover in covers)
         return self.moved(covers, before) + fair * (ranges + cuts)
 
+    def without_slivers(self, covers: Sequence[Cover], before: Sequence[Cover]) -> list[Cover]:
+        """The covers with cuts that are very near to edges that were there moved onto these."""
+        least = self.rules.sliver * self.total / max(1, len(self.members))
+        return [
+            cover if cover == was or len(cover) == 1 else _at_edges(lane, was, cover, least)
+            for lane, cover, was in zip(self.lanes, covers, before, strict=True)
+        ]
+
     def moved(self, covers: Sequence[Cover], before: Sequence[Cover]) -> int:
         """The weight of the slots that go from one member to another."""
         return sum(
@@ -347,6 +358,24 @@ def _blended(covers: Sequence[Cover]) -> Cover:
         owners = [p.owner for cover in covers for p in cover if p.first <= first < p.end]
         owner = max(sorted(set(owners)), key=lambda one: (one != FREE, owners.count(one)))
         found.append(Piece(first, end, owner))
+    return merge(found)
+
+
+def _at_edges(lane: Lane, was: Cover, cover: Cover, least: float) -> Cover:
+    """The cover without tiny pieces that neighbours can have as well.
+
+    A piece goes with its neighbour if both come from one member, or stays if the neighbour comes to
+    its owner: either way there is a range less.
+    """
+    pieces = list(_crossed(was, cover))
+    found = []
+    for at, (first, end, (old, new)) in enumerate(pieces):
+        if lane.weights.of(first, end) <= least:
+            beside = [pieces[near][2] for near in (at - 1, at + 1) if 0 <= near < len(pieces)]
+            heirs = [heir for owner, heir in beside if owner == old or heir == old]
+            if heirs:
+                new = old if old in heirs else heirs[0]
+        found.append(Piece(first, end, new))
     return merge(found)
 
 

@@ -7,8 +7,9 @@ free and not yet taken by the member that it is meant for.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from anabranch.coordinator.group.consumer_draft import Environment
+from anabranch.coordinator.group.consumer_draft import ConsumerDraft, Environment
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
+from anabranch.coordinator.group.consumer_target import assignor_of
 from anabranch.model.units import Unit
 
 
@@ -61,7 +62,7 @@ def describe_consumer_group(
         state=group.state.value,
         group_epoch=group.group_epoch,
         target_epoch=group.target_epoch,
-        assignor=environment.assignors.preferred(group.votes).name,
+        assignor=assignor_of(ConsumerDraft(group, environment, 0)).name,
         members=tuple(
             DescribedConsumerMember(
                 member_id=member.member_id,

@@ -41,7 +41,7 @@ from anabranch.coordinator.group.consumer_state import (
     ConsumerMember,
     MemberState,
 )
-from anabranch.coordinator.group.consumer_target import settle_target
+from anabranch.coordinator.group.consumer_target import assignor_of, settle_target
 from anabranch.coordinator.group.reconcile import reconcile
 from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.runtime.result import Result
@@ -345,12 +345,7 @@ def _causes(
     regex, regex_before = member.subscribed_topic_regex or "", before.subscribed_topic_regex or ""
     if regex != regex_before and (not regex or is_resolved(draft, regex)):
         yield cause
-    assignors = draft.environment.assignors
-    preferred, preferred_before = (
-        assignors.preferred(draft.votes()),
-        assignors.preferred(draft.group.votes),
-    )
-    if draft.group.members and preferred is not preferred_before:
+    if draft.group.members and assignor_of(draft) is not assignor_of(draft, draft.group.votes):
         yield Cause.ASSIGNOR
 
 

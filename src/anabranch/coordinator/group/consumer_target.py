@@ -8,21 +8,28 @@ Rules
   of that time, so that a hundred members that join at once make a few targets and not a hundred
   (KIP-1263).
 - Only targets that change are written.
-- Where members share partitions that may be shared, targets are key ranges (`range_targets`); the
-  assignors share out whole partitions otherwise.
+- Where members share partitions that may be shared, targets are key ranges, by the assignor that
+  most ask for of those that can share; whole partitions by the one most ask for otherwise.
 - An assignor that fails refuses the heartbeat that asked for a target, as in Kafka. Whoever leaves
   or falls silent is gone all the same; the target is tried again a little later.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from anabranch.coordinator.group.assignors.api import AssignorError, Targets, compute_targets
+from anabranch.coordinator.group.assignors.api import (
+    Assignor,
+    AssignorError,
+    Targets,
+    compute_targets,
+)
+from anabranch.coordinator.group.assignors.sharing import SharingAssignor
 from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_draft import ConsumerDraft, target_timer
 from anabranch.coordinator.group.consumer_ranges import (
     cut_alike,
-    range_targets,
+    range_members,
+    range_topics,
     shares_partitions,
 )
 from anabranch.model.cluster_image import ClusterImage
@@ -68,20 +75,33 @@ def bring_up_target(draft: ConsumerDraft, *, must_succeed: bool = False) -> None
     if last_ms and interval_ms and 0 <= draft.now_ms - last_ms < interval_ms:
         draft.set_timer(target_timer(draft.group_id), last_ms + interval_ms - draft.now_ms)
         return
-    assignor = draft.environment.assignors.preferred(draft.votes())
     try:
-        if shares_partitions(draft):
-            targets: Targets = range_targets(draft)
-        else:
-            targets = compute_targets(
-                assignor, draft.group.index, draft.spec_changes, draft.target_changes
-            )
+        targets = _new_targets(draft)
     except AssignorError as error:
         if must_succeed:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         draft.set_timer(target_timer(draft.group_id), RETRY_MS)
         return
     put_target(draft, targets)
+
+
+def assignor_of(draft: ConsumerDraft, votes: Mapping[str, int] | None = None) -> Assignor:
+    """The assignor that the group has with these votes; its own if none are said."""
+    votes = draft.votes() if votes is None else votes
+    assignors = draft.environment.assignors
+    if shares_partitions(draft):
+        return assignors.preferred_to_share(votes)
+    return assignors.preferred(votes)
+
+
+def _new_targets(draft: ConsumerDraft) -> Targets:
+    assignor = assignor_of(draft)
+    if isinstance(assignor, SharingAssignor) and shares_partitions(draft):
+        members = range_members(draft)
+        held = {member.member_id: draft.target(member.member_id) for member in members}
+        topics = range_topics(draft, members)
+        return assignor.share(members, topics, held, draft.environment.slot_weights())
+    return compute_targets(assignor, draft.group.index, draft.spec_changes, draft.target_changes)
 
 
 def put_target(draft: ConsumerDraft, targets: Targets) -> None:

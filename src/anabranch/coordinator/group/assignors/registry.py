@@ -1,7 +1,16 @@
 """The assignors a broker offers, by name: `group.consumer.assignors`.
 
 `uniform` and `range` are built in, also under the class names that Kafka's configuration has for
-them. Any other name is looked up among the entry points of installed packages:
+them. So are those that share partitions by key range (see `sharing`): members may always ask for
+them, configured or not; what the configuration adds is an order.
+
+Two assignors are preferred at any time, one for groups in which partitions are shared and one for
+all others. By votes first: the one that most members ask for. Without votes, or between equals, the
+order decides: the first of all, and the first of those that can share, which is `line-cut` unless
+the configuration names another. Where partitions are shared only votes for assignors that can share
+count: a stock member that asks for `range` does not stop the others from sharing.
+
+Any other name is looked up among the entry points of installed packages:
 
     [project.entry-points."anabranch.assignors"]
     by-moon = "lunar.assignors:MoonAssignor"
@@ -16,6 +25,7 @@ from importlib.metadata import entry_points
 from anabranch.coordinator.group.assignors.api import Assignor, AssignorError, Targets
 from anabranch.coordinator.group.assignors.index import TargetIndex
 from anabranch.coordinator.group.assignors.range import RangeAssignor
+from anabranch.coordinator.group.assignors.sharing import SHARING_ASSIGNORS, SharingAssignor
 from anabranch.coordinator.group.assignors.uniform import UniformAssignor
 from anabranch.model.units import ALL_SLOTS, Unit
 
@@ -27,6 +37,7 @@ _BUILT_IN: Mapping[str, Callable[[], Assignor]] = {
     "range": RangeAssignor,
     f"{_KAFKA_PACKAGE}.UniformAssignor": UniformAssignor,
     f"{_KAFKA_PACKAGE}.RangeAssignor": RangeAssignor,
+    **SHARING_ASSIGNORS,
 }
 
 # The name of an entry point, and what loads it.
@@ -34,10 +45,11 @@ EntryPoint = tuple[str, Callable[[], object]]
 
 
 class AssignorRegistry:
-    """Assignors in the order of the configuration; the first one is the default."""
+    """Assignors in the order of the configuration; those that can share come last if need be."""
 
     def __init__(self, assignors: Iterable[Assignor]) -> None:
         self._by_name: dict[str, Assignor] = {}
+        self._sharing: dict[str, SharingAssignor] = {}
         for assignor in assignors:
             if assignor.name in self._by_name:
                 raise AssignorError(
@@ -49,6 +61,12 @@ class AssignorRegistry:
             raise AssignorError(
                 "group.consumer.assignors is empty: name at least one, such as uniform."
             )
+        for name, make in SHARING_ASSIGNORS.items():
+            if name not in self._by_name:
+                self._by_name[name] = make()
+        for name, assignor in self._by_name.items():
+            if isinstance(assignor, SharingAssignor):
+                self._sharing[name] = assignor
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
@@ -66,6 +84,10 @@ class AssignorRegistry:
     def preferred(self, votes: Mapping[str, int]) -> Assignor:
         """The assignor that most members ask for; between equals the order here decides."""
         return max(self._by_name.values(), key=lambda assignor: votes.get(assignor.name, 0))
+
+    def preferred_to_share(self, votes: Mapping[str, int]) -> SharingAssignor:
+        """The same of those that can share."""
+        return max(self._sharing.values(), key=lambda assignor: votes.get(assignor.name, 0))
 
 
 def build_registry(
@@ -91,7 +113,7 @@ def _find(name: str, plugins: list[EntryPoint]) -> Assignor:
             )
         return _BUILT_IN[name]()
     if not loaders:
-        known = sorted({"uniform", "range", *(plugin for plugin, _ in plugins)})
+        known = sorted({"uniform", "range", *SHARING_ASSIGNORS, *(plugin for plugin, _ in plugins)})
         raise AssignorError(
             f"There is no assignor named {name!r} (group.consumer.assignors). Known: "
             f"{', '.join(known)}. Others come with packages that have an entry point in the "
