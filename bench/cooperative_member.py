@@ -1,0 +1,177 @@
+"""Our cooperative consumer in a process of its own; started by the benchmark of cooperation.
+
+Its argument is the broker's address. It runs as told on stdin and tells on stdout how it does, as
+the peers of bench/cooperative_java do:
+
+    run KIND TOPIC GROUP WORKERS WORK_MICROSECONDS EXPECTED  ->  owns SLOTS ..., done COUNT ...
+    stop FILE                                                ->  ended FIRST_NS LAST_NS COUNT
+
+KIND is `async` or `threads`, as the handler is a coroutine or an ordinary function. The file gets
+the offsets of the records in the order in which they were done, eight bytes each. With KIND
+`logged` it gets three numbers for each record: the offset, and when it was begun and done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anabranch.client import ConsumerRecord, CooperativeConsumer
+from anabranch.client.settings import KeyRanges
+
+_TELL_S = 0.02
+_PR_SET_TIMERSLACK = 29
+
+
+@dataclass(slots=True)
+class Log:
+    """What was done, and when."""
+
+    numbers: array[int] = field(default_factory=lambda: array("q"))
+    first_ns: int = 0
+    last_ns: int = 0
+    width: int = 1
+
+    @property
+    def count(self) -> int:
+        return len(self.numbers) // self.width
+
+
+def make_handler(kind: str, work_s: float, log: Log) -> Callable[[ConsumerRecord], Any]:
+    """What is called with each record."""
+    append, extend, now_ns = log.numbers.append, log.numbers.extend, time.monotonic_ns
+
+    async def at_once(record: ConsumerRecord) -> None:
+        if not log.first_ns:
+            log.first_ns = now_ns()
+        append(record.offset)
+        log.last_ns = now_ns()
+
+    async def after_a_pause(record: ConsumerRecord) -> None:
+        if not log.first_ns:
+            log.first_ns = now_ns()
+        await asyncio.sleep(work_s)
+        append(record.offset)
+        log.last_ns = now_ns()
+
+    async def logged(record: ConsumerRecord) -> None:
+        began_ns = now_ns()
+        if not log.first_ns:
+            log.first_ns = began_ns
+        await asyncio.sleep(work_s)
+        log.last_ns = now_ns()
+        extend((record.offset, began_ns, log.last_ns))
+
+    def in_a_thread(record: ConsumerRecord) -> None:
+        if not log.first_ns:
+            log.first_ns = now_ns()
+        if work_s:
+            time.sleep(work_s)
+        append(record.offset)
+        log.last_ns = now_ns()
+
+    if kind == "threads":
+        return in_a_thread
+    if kind == "logged":
+        log.width = 3
+        return logged
+    return after_a_pause if work_s else at_once
+
+
+class Member:
+    """One run of the consumer."""
+
+    def __init__(self, bootstrap_servers: str, words: list[str]) -> None:
+        _, kind, topic, group, workers, work_us, _ = words
+        self.log = Log()
+        self._handler = make_handler(kind, int(work_us) / 1e6, self.log)
+        self._workers = int(workers)
+        self._owned = 0
+        self.consumer = CooperativeConsumer(
+            bootstrap_servers=bootstrap_servers,
+            group_id=group,
+            on_ranges_assigned=lambda ranges: self._owns(+_slots(ranges)),
+            on_ranges_revoked=lambda ranges: self._owns(-_slots(ranges)),
+            on_ranges_lost=lambda ranges: self._owns(-_slots(ranges)),
+        )
+        self.consumer.subscribe([topic])
+
+    def _owns(self, more: int) -> None:
+        self._owned += more
+        say(f"owns {self._owned}")
+
+    async def run(self) -> None:
+        async with self.consumer:
+            teller = asyncio.ensure_future(self._tell())
+            try:
+                await self.consumer.run(self._handler, concurrency=self._workers)
+            finally:
+                teller.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await teller
+
+    async def _tell(self) -> None:
+        told = 0
+        while True:
+            await asyncio.sleep(_TELL_S)
+            if self.log.count > told:
+                told = self.log.count
+                say(f"done {told}")
+
+
+def _slots(ranges: KeyRanges) -> int:
+    return sum(one.slots.end - one.slots.first for some in ranges.values() for one in some)
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+async def main() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)  # pauses as exact as can be
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    threading.Thread(target=_read, args=[loop, lines], daemon=True).start()
+    while (line := await lines.get()).startswith("run"):
+        member = Member(sys.argv[1], line.split())
+        running = asyncio.ensure_future(member.run())
+        line = await _next_line(lines, running)
+        member.consumer.stop()
+        await running
+        log = member.log
+        if line.startswith("stop"):
+            Path(line.split(maxsplit=1)[1]).write_bytes(log.numbers.tobytes())
+        say(f"ended {log.first_ns} {log.last_ns} {log.count}")
+        del member, log
+        gc.collect()
+
+
+async def _next_line(lines: asyncio.Queue[str], running: asyncio.Future[None]) -> str:
+    """The next line; the consumer's error, if it ends before."""
+    asking = asyncio.ensure_future(lines.get())
+    await asyncio.wait([asking, running], return_when=asyncio.FIRST_COMPLETED)
+    if not asking.done():
+        asking.cancel()
+        running.result()
+        raise RuntimeError("the consumer ended by itself")
+    return asking.result()
+
+
+def _read(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str]) -> None:
+    for line in sys.stdin:
+        loop.call_soon_threadsafe(lines.put_nowait, line.strip())
+    loop.call_soon_threadsafe(lines.put_nowait, "end")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
