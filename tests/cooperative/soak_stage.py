@@ -10,10 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -23,7 +24,15 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from worker import STOPPED
 
 from anabranch.branch.slots import slot_of_key
 from support.broker_process import BrokerProcess
@@ -40,7 +49,15 @@ BROKER_SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "100",
+    "coop.retry.backoff.ms": "20",
+    "coop.delivery.limit": "50",
+    # Ranges move by load as often as they can.
+    "coop.resplit.interval.ms": "100",
 }
+JOURNAL = "__individual_commit_offsets"
+BROKER_SWITCH = (ResourceType.BROKER, "", "group.individual.commit.enable")
+TOPIC_SWITCH = (ResourceType.TOPIC, TOPIC, "range.fetch.enable")
+Switch = tuple[ResourceType, str, str]
 _TICK_S = 0.02
 # Longer than anything takes on a machine that is busy with other tests.
 PATIENCE_S = 90.0
@@ -52,6 +69,7 @@ class Load:
     def __init__(self, bootstrap: str, seed: int) -> None:
         self.failures: list[str] = []
         self._random = random.Random(seed)
+        self._numbers = count()
         self._keys = [f"key-{number}" for number in range(KEYS)]
         self._weights = list(accumulate(1 / (number + 1) for number in range(KEYS)))
         self._stopping = threading.Event()
@@ -83,7 +101,8 @@ class Load:
         per_tick = round(RATE_PER_S * _TICK_S)
         while not self._stopping.is_set():
             for key in self._random.choices(self._keys, cum_weights=self._weights, k=per_tick):
-                self._producer.produce(TOPIC, b"." * 50, key, 0, on_delivery=self._answered)
+                value = f"{next(self._numbers):050}"
+                self._producer.produce(TOPIC, value, key, 0, on_delivery=self._answered)
             self._producer.poll(0)
             due_s += _TICK_S
             self._stopping.wait(max(0.0, due_s - time.monotonic()))
@@ -131,12 +150,16 @@ class Member:
         return self.process.wait(PATIENCE_S)
 
     @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
     def has_started(self) -> bool:
         """Whether it has begun a record."""
         return b'"start"' in self.history.read_bytes()
 
     def abandon(self) -> None:
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None and self.is_running:
             self.process.kill()
             self.process.wait(20)
 
@@ -176,8 +199,11 @@ class Stage:
             "leave": self.leave,
             "slow": self.slow,
             "crash-broker": self.crash_broker,
+            "restart-broker": self.restart_broker,
             "storm": self.storm,
             "forget": self.forget,
+            "turn-broker-off": lambda: self.turn_off_and_on(BROKER_SWITCH),
+            "turn-topic-off": lambda: self.turn_off_and_on(TOPIC_SWITCH),
         }
 
     def strike(self, fault: str) -> None:
@@ -198,7 +224,8 @@ class Stage:
     def pause(self) -> None:
         """A member is stopped until its lease is over and its ranges are others', and wakes up.
 
-        It is slow before, so that it wakes up with records that it could begin at once.
+        It is slow before, so that it wakes up with records that it could begin at once, and with
+        others that are done when it is too late.
         """
         member = self._random.choice(self.members)
         member.signal(signal.SIGUSR1)
@@ -220,7 +247,7 @@ class Stage:
         member.start(self.broker.bootstrap)
 
     def slow(self) -> None:
-        """A member takes long for everything for a while."""
+        """A member takes a hundred times as long for everything for a while."""
         member = self._random.choice(self.members)
         member.signal(signal.SIGUSR1)
         time.sleep(3)
@@ -235,19 +262,54 @@ class Stage:
     def crash_broker(self) -> None:
         self.broker.kill()
         time.sleep(self._random.uniform(0, 1))
+        self._start_broker()
+
+    def restart_broker(self) -> None:
+        self.broker.stop()
+        self._start_broker()
+
+    def _start_broker(self) -> None:
         self.broker.start()
         self._meet_broker()
 
     def forget(self) -> None:
-        """All that was stored record by record is deleted while the broker is down."""
+        """All that was stored record by record is deleted, which is possible only while the broker
+        is down."""
+        with pytest.raises(KafkaException, match="TOPIC_EXCEPTION"):
+            self._admin.delete_topics([JOURNAL])[JOURNAL].result(30)
         self.broker.stop()
-        found = list(self.broker.data_dir.glob("__individual_commit_offsets-*"))
+        found = list(self.broker.data_dir.glob(f"{JOURNAL}-*"))
         assert found, "nothing was stored record by record"
         for folder in found:
             shutil.rmtree(folder)
         self.tell("forgotten")
-        self.broker.start()
-        self._meet_broker()
+        self._start_broker()
+
+    def turn_off_and_on(self, switch: Switch) -> None:
+        """Cooperation is turned off while members work: they say so and end, and begin again when
+        it is turned on."""
+        self._turn(switch, "false")
+        deadline = time.monotonic() + PATIENCE_S
+        # Who has nothing to ask for or to store does not notice.
+        while any(one.is_running for one in self.members) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        ended = [one for one in self.members if not one.is_running]
+        assert ended, f"nobody noticed that {switch[2]} is off:\n{self.account()}"
+        for member in ended:
+            assert member.wait() == STOPPED, self.account()
+            self._tell_of("crash", member)
+        self._turn(switch, "true")
+        for member in ended:
+            member.start(self.broker.bootstrap)
+
+    def _turn(self, switch: Switch, value: str) -> None:
+        kind, name, setting = switch
+        if kind is ResourceType.BROKER:
+            (name,) = map(str, self._admin.list_topics(timeout=30).brokers)
+        entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(kind, name, incremental_configs=[entry])
+        (future,) = self._admin.incremental_alter_configs([resource]).values()
+        future.result(30)
 
     # What is looked at ----------------------------------------------------------------------------
 
@@ -299,8 +361,16 @@ class Stage:
                 message = consumer.poll(PATIENCE_S)
                 assert message is not None and message.error() is None, message
                 offset, key = message.offset(), message.key()
-                place = {"topic": TOPIC, "partition": 0, "offset": offset}
-                self.tell("record", **place, key=key.decode(), slot=slot_of_key(key))
+                self.tell(
+                    "record",
+                    topic=TOPIC,
+                    partition=0,
+                    offset=offset,
+                    key=key.decode(),
+                    slot=slot_of_key(key),
+                    id=message.value().decode(),
+                    leader_epoch=message.leader_epoch(),
+                )
         finally:
             consumer.close()
         return int(end)

@@ -19,7 +19,19 @@ MINUTES = float(os.environ.get("ANABRANCH_SOAK_MINUTES", "0"))
 SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", "1"))
 MEMBERS = 6
 # Each of them once, however short the run is.
-BRIEF = ["kill", "pause", "crash-broker", "slow", "leave", "kill", "forget"]
+BRIEF = [
+    "kill",
+    "pause",
+    "crash-broker",
+    "slow",
+    "leave",
+    "turn-topic-off",
+    "storm",
+    "restart-broker",
+    "kill",
+    "turn-broker-off",
+    "forget",
+]
 
 
 @pytest.fixture
@@ -48,3 +60,5 @@ def test_soak(stage: Stage, tmp_path: Path) -> None:
     print(verdict.numbers)
     assert verdict.problems == [], f"seed {SEED}, {tmp_path}: {verdict.numbers}"
     assert verdict.numbers["slots that moved"] > 0
+    assert verdict.numbers["acks refused"] > 0, "nobody woke up too late"
+    assert verdict.numbers["retries"] > 0

@@ -4,10 +4,15 @@
 
 The events are those of docs/reference/history.md. What is told about acknowledgements is read from
 the requests themselves and their answers, so that the client's own idea of them is not needed.
-SIGTERM leaves the group in order; SIGUSR1 makes the member slow, SIGUSR2 as fast as before.
+SIGTERM leaves the group in order; SIGUSR1 makes the member slow, SIGUSR2 as fast as before. One
+record in a hundred fails, some of them twice. A member that is woken up (SIGCONT) commits at once
+what it has done, as one that does not know what it missed.
+
+Exit code: 0 when it left in order, STOPPED when it ended because something was turned off.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -21,7 +26,15 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.branch.slots import slot_of_key
-from anabranch.client import ConsumerRecord, CooperativeConsumer, KeyRange
+from anabranch.client import (
+    ConsumerError,
+    ConsumerRecord,
+    CooperativeConsumer,
+    IndividualCommitNotAllowedError,
+    KeyRange,
+    RangeFetchNotAllowedError,
+    RetryRecord,
+)
 from anabranch.client.settings import KeyRanges
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.messages.cooperation import IndividualCommitAnswer, RangeAck
@@ -32,8 +45,12 @@ from anabranch.wire.messages.offset_commit import (
 )
 from anabranch.wire.offset_set import decode
 
-SLOW_FACTOR = 25
+SLOW_FACTOR = 100
 CONCURRENCY = 8
+STOPPED = 3
+# How likely the first, the second and every further attempt fails.
+FAILING = (0.01, 0.3, 0.0)
+RETRY_AFTER_S = 0.02
 
 Ask = Callable[..., Awaitable[Any]]
 
@@ -74,7 +91,9 @@ class Taps:
     def _sent(self, request: OffsetCommitRequest) -> Iterator[tuple[int, int, RangeAck]]:
         for topic in request.topics:
             for partition in topic.partitions:
-                for ack in partition.individual.acks if partition.individual else ():
+                if partition.individual is None:
+                    continue
+                for ack in partition.individual.acks:
                     number = next(self._numbers)
                     self._tell(
                         "ack_sent",
@@ -83,6 +102,7 @@ class Taps:
                         ack=number,
                         slots=slots_of(ack.first_hash, ack.last_hash),
                         epoch=ack.epoch,
+                        leader_epoch=partition.individual.leader_epoch,
                         watermark=ack.watermark,
                         done=[list(one) for one in decode(ack.done)],
                     )
@@ -138,6 +158,7 @@ class Worker:
         self._topic = topic
         self._work_s = work_ms / 1000
         self._factor = 1
+        self._late: asyncio.Future[None] | None = None
         self._consumer = CooperativeConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
@@ -181,16 +202,28 @@ class Worker:
             "slot": slot_of_key(key),
             "epoch": record.token.epoch,
             "attempt": record.attempt,
+            "id": (record.value or b"").decode(),
         }
         self._tell("start", **facts)
         await asyncio.sleep(self._work_s * self._factor * random.uniform(0.5, 1.5))
+        if random.random() < FAILING[min(record.attempt, len(FAILING)) - 1]:
+            self._tell("fail", **facts)
+            raise RetryRecord(RETRY_AFTER_S, "bad luck")
         self._tell("done", **facts)
 
     def _set_factor(self, factor: int) -> None:
         self._factor = factor
 
-    async def run(self) -> None:
+    def _woken(self) -> None:
+        self._late = asyncio.ensure_future(self._commit_late())
+
+    async def _commit_late(self) -> None:
+        with contextlib.suppress(ConsumerError):
+            await self._consumer.commit()
+
+    async def run(self) -> int:
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCONT, self._woken)
         loop.add_signal_handler(signal.SIGUSR1, self._set_factor, SLOW_FACTOR)
         loop.add_signal_handler(signal.SIGUSR2, self._set_factor, 1)
         # Told when `run` waits for the first time: it listens to signals by then.
@@ -198,12 +231,16 @@ class Worker:
         self._consumer.subscribe([self._topic])
         try:
             await self._consumer.run(self._handle, concurrency=CONCURRENCY)
+        except (IndividualCommitNotAllowedError, RangeFetchNotAllowedError) as error:
+            self._tell("stopped", error=type(error).__name__)
+            return STOPPED
         except Exception as error:
             self._tell("failed", error=f"{type(error).__name__}: {error}")
             raise
         finally:
             await self._consumer.close()
         self._tell("leave")
+        return 0
 
 
 def main() -> None:
@@ -212,7 +249,7 @@ def main() -> None:
         level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S"
     )
     tell = Telling(Path(history), member=member, incarnation=int(incarnation))
-    asyncio.run(Worker(bootstrap, group, topic, tell, float(work_ms)).run())
+    sys.exit(asyncio.run(Worker(bootstrap, group, topic, tell, float(work_ms)).run()))
 
 
 if __name__ == "__main__":
