@@ -144,6 +144,11 @@ class Broker:
         assert isinstance(value, int), name
         return value
 
+    def get_str(self, name: str) -> str:
+        value = effective_broker_value(self.settings, self.dynamic_configs, name)
+        assert isinstance(value, str), name
+        return value
+
     def get_bool(self, name: str) -> bool:
         value = effective_broker_value(self.settings, self.dynamic_configs, name)
         assert isinstance(value, bool), name

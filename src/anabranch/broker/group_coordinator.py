@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.branch_progress import BranchProgress
+from anabranch.broker.dispositions import Dispositions
 from anabranch.broker.group_configs import GroupConfigValues
 from anabranch.broker.group_metrics import GroupMetrics
 from anabranch.broker.shard_driver import ShardDriver
@@ -23,6 +24,7 @@ from anabranch.config.group_config import migration_policy
 from anabranch.config.layers import DynamicConfigs, overlay_topic_values
 from anabranch.coordinator.cooperative.book import GroupProgress
 from anabranch.coordinator.cooperative.commands import TakeAcks
+from anabranch.coordinator.cooperative.records import ProgressWritten
 from anabranch.coordinator.cooperative.settings import CooperativeSettings
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.assignors.registry import build_registry
@@ -61,7 +63,7 @@ class GroupCoordinator:
             assignors=build_registry(broker.settings.get_list("group.consumer.assignors")),
             consumer_settings=self._consumer_settings,
             broker_members=self.consumer_members,
-            cooperative_settings=self._cooperative_settings,
+            cooperative_settings=self.cooperative_settings,
         )
         self._cooperative: tuple[DynamicConfigs, CooperativeSettings] | None = None
         self._consumer_settings_of: dict[GroupConfigValues, ConsumerSettings] = {}
@@ -78,6 +80,7 @@ class GroupCoordinator:
             now_ms=broker.now_ms,
             steady_ms=steady_ms,
         )
+        self.dispositions = Dispositions(broker)
         self._drivers: list[ShardDriver] = []
         self._waiters = itertools.count(1)
         topic = broker.topics.get(JOURNAL_TOPIC)
@@ -120,8 +123,10 @@ class GroupCoordinator:
         for driver in self._drivers:
             driver.arm()
         self.branch_progress.start([group.group_id for group in self.all_groups()])
+        self.dispositions.start()
 
     def stop(self) -> None:
+        self.dispositions.stop()
         self.branch_progress.stop()
         self._executor.shutdown(wait=True, cancel_futures=True)
         for driver in self._drivers:
@@ -172,7 +177,8 @@ class GroupCoordinator:
             settings = self._consumer_settings_of[values] = _make_settings(self._broker, values)
         return settings
 
-    def _cooperative_settings(self, group_id: str) -> CooperativeSettings:
+    def cooperative_settings(self, group_id: str) -> CooperativeSettings:
+        """What counts for individual commits of a group."""
         dynamic = self._broker.dynamic_configs
         if self._cooperative is None or self._cooperative[0] is not dynamic:
             self._cooperative = dynamic, _make_cooperative_settings(self._broker)
@@ -180,6 +186,7 @@ class GroupCoordinator:
 
     def _group_config_changed(self, group_id: str) -> None:
         self._consumer_settings_of.clear()
+        self.dispositions.look_again([group_id] if group_id else self.groups_with_progress())
 
     def consumer_members(self) -> int:
         """How many members all consumer groups have, who share the budget of heartbeats."""
@@ -213,7 +220,9 @@ class GroupCoordinator:
         if type(records[0]) is OffsetCommitted:
             return  # nobody comes or goes with a commit
         for record in records:
-            if type(record) is MemberWritten and record.member is None:
+            if type(record) is ProgressWritten:
+                self.dispositions.recorded(record)
+            elif type(record) is MemberWritten and record.member is None:
                 self._broker.deliveries.forget_member(record.group_id, record.member_id)
 
     def _is_projected(self, topic: Topic) -> bool:
@@ -251,6 +260,15 @@ class GroupCoordinator:
         """What a group has committed record by record, by topic id and partition."""
         shard = self._shard(group_id)
         return shard.progress(group_id) if shard is not None else {}
+
+    def groups_with_progress(self) -> list[str]:
+        """The groups that have done something record by record, as far as they can be read."""
+        return [
+            group_id
+            for driver in self._drivers
+            if driver.refusal is None
+            for group_id in driver.shard.groups_with_progress()
+        ]
 
     def environment(self, group_id: str) -> Environment:
         """What decisions about a consumer group know beside it."""
@@ -351,4 +369,6 @@ def _make_cooperative_settings(broker: "Broker") -> CooperativeSettings:
         delivery_limit=broker.get_int("coop.delivery.limit"),
         retry_backoff_ms=broker.get_int("coop.retry.backoff.ms"),
         retry_backoff_max_ms=broker.get_int("coop.retry.backoff.max.ms"),
+        disposition=broker.get_str("coop.disposition"),
+        dlq_topic=broker.get_str("coop.dlq.topic"),
     )

@@ -8,6 +8,9 @@ with generation -1. A partition that does not exist is refused for itself; the r
 A tagged field of our own (10000), on a partition from version 9 on, says record by record what is
 done (see `individual_commits`). Such partitions and plain ones can be in one request; they are two
 decisions, the plain ones first.
+
+Another one (10001) decides about records that are not tried again (see `record_decisions`). It
+needs no member, and a partition that has it commits nothing.
 """
 
 from anabranch.broker.broker import Broker
@@ -15,6 +18,7 @@ from anabranch.broker.deferred import Deferred
 from anabranch.broker.topics import Topic
 from anabranch.coordinator.cooperative.commands import PartitionAcks, TakeAcks
 from anabranch.coordinator.group.commands import CommitAnswer, CommitOffsets, OffsetToCommit
+from anabranch.handlers import record_decisions
 from anabranch.handlers.group_answers import answer, gather
 from anabranch.handlers.individual_commits import answer_acks, read_acks, refuse
 from anabranch.handlers.route import RequestContext, route
@@ -42,6 +46,7 @@ def handle(
     waiting: list[OffsetCommitResponsePartition] = []
     acks: list[PartitionAcks] = []
     waiting_acks: list[OffsetCommitResponsePartition] = []
+    parts: list[Deferred[None] | None] = []
     for asked in request.topics:
         topic, refusal = _topic(broker, context.version, asked)
         answers = []
@@ -51,6 +56,8 @@ def handle(
             if topic is None or not topic.has_partition(partition.partition_index):
                 code = refusal if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 _refuse_missing(answered, partition, code)
+            elif partition.decisions is not None:
+                parts.append(_decide(broker, request.group_id, topic, partition, answered))
             elif partition.individual is None:
                 waiting.append(answered)
                 offsets.append(_offset_to_commit(topic, partition))
@@ -64,7 +71,6 @@ def handle(
             OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=answers)
         )
     # Where nothing is left to commit, who asks does not matter.
-    parts: list[Deferred[None] | None] = []
     if offsets:
         command = _command(context, request, tuple(offsets))
         parts.append(answer(broker, request.group_id, command, lambda o: _answer(waiting, o)))
@@ -81,7 +87,9 @@ def _refuse_missing(
     partition: OffsetCommitRequestPartition,
     code: ErrorCode,
 ) -> None:
-    if partition.individual is None:
+    if partition.decisions is not None:
+        record_decisions.refuse(answered, KafkaError(code, "There is no such partition."))
+    elif partition.individual is None:
         answered.error_code = code
     else:
         refuse(answered, KafkaError(code, "There is no such partition."))
@@ -109,6 +117,26 @@ def _answer(
         codes = list(outcome.errors)
     for partition, code in zip(waiting, codes, strict=True):
         partition.error_code = code
+
+
+def _decide(
+    broker: Broker,
+    group_id: str,
+    topic: Topic,
+    partition: OffsetCommitRequestPartition,
+    answered: OffsetCommitResponsePartition,
+) -> Deferred[None] | None:
+    try:
+        if partition.decisions is None or partition.individual is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Decide about a partition, or commit for it, not both."
+            )
+        return record_decisions.decide(
+            broker, group_id, topic, partition.partition_index, partition.decisions, answered
+        )
+    except KafkaError as error:
+        record_decisions.refuse(answered, error)
+        return None
 
 
 def _acks(

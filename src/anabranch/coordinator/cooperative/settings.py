@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+BLOCK_KEY = "block-key"
+DLQ = "dlq"
+DLQ_KEY = "dlq-key"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CooperativeSettings:
@@ -12,3 +16,6 @@ class CooperativeSettings:
     delivery_limit: int = 5
     retry_backoff_ms: int = 1_000
     retry_backoff_max_ms: int = 900_000
+    # What becomes of a record after its last attempt, and the topic for it if it goes to one.
+    disposition: str = BLOCK_KEY
+    dlq_topic: str = ""

@@ -153,6 +153,10 @@ class GroupShard:
         """What a group has done record by record, by topic id and partition."""
         return self._book.of_group(group_id)
 
+    def groups_with_progress(self) -> list[str]:
+        """The groups that have done something record by record."""
+        return list(self._book)
+
     def epochs_in_doubt(self) -> Mapping[Place, set[int]]:
         """The leader epochs whose ends `LogsFound` has to know, for each log."""
         epochs: dict[Place, set[int]] = {}
