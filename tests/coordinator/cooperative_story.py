@@ -139,7 +139,10 @@ class Desk:
         self.shard = self._new_shard()
 
     def _new_shard(self) -> GroupShard:
-        surroundings = Surroundings(cooperative_settings=lambda group_id: self.settings)
+        surroundings = Surroundings(
+            cooperative_settings=lambda group_id: self.settings,
+            progress_bytes=lambda: self.shard.progress_bytes,
+        )
         shard = GroupShard(GroupSettings(), surroundings)
         image = ClusterImage(1, self.topics, {t.topic_id: t for t in self.topics.values()})
         shard.replay(cr.ImageChanged(image=image))

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 import test_cooperative_acks
 import test_cooperative_book
+import test_cooperative_window
 from cooperative_story import Desk
 from test_group_guards import Guard, functions_of, removed, told
 
@@ -21,6 +22,7 @@ from anabranch.coordinator.cooperative import (
     plain_commit,
     retries,
     settling,
+    stuck,
     window,
 )
 
@@ -32,6 +34,7 @@ MODULES: tuple[ModuleType, ...] = (
     plain_commit,
     retries,
     settling,
+    stuck,
     window,
 )
 # Without these it comes out the same.
@@ -53,7 +56,7 @@ def conditions() -> list[Guard]:
 
 
 def first_failure() -> str | None:
-    for module in (test_cooperative_book, test_cooperative_acks):
+    for module in (test_cooperative_book, test_cooperative_acks, test_cooperative_window):
         for story in told(module):
             try:
                 story()
@@ -89,6 +92,8 @@ def test_the_conditions_are_found():
         "_check_sender",
         "_refusal",
         "is_over",
+        "stage_of",
+        "count_stuck",
         "_take_failure",
         "check_owner",
         "take_plain_commit",

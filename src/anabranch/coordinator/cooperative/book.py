@@ -32,6 +32,7 @@ from anabranch.coordinator.cooperative.records import (
     ProgressSettled,
     ProgressWritten,
 )
+from anabranch.coordinator.cooperative.window import state_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class ProgressBook:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Place, Tracked]] = {}
+        # About how much memory all of it takes.
+        self.state_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._groups)
@@ -93,12 +96,19 @@ class ProgressBook:
                 assert_never(record)
 
     def _put(self, group_id: str, place: Place, tracked: Tracked) -> None:
-        self._groups.setdefault(group_id, {})[place] = tracked
+        places = self._groups.setdefault(group_id, {})
+        before = places.get(place)
+        self.state_bytes += state_bytes(tracked.progress)
+        self.state_bytes -= state_bytes(before.progress) if before is not None else 0
+        places[place] = tracked
 
     def _drop(self, group_id: str, place: Place) -> None:
-        places = self._groups.get(group_id)
-        if places is not None and places.pop(place, None) is not None and not places:
-            del self._groups[group_id]
+        places = self._groups.get(group_id, _NO_PROGRESS)
+        known = places.pop(place, None)
+        if known is not None:
+            self.state_bytes -= state_bytes(known.progress)
+            if not places:
+                del self._groups[group_id]
 
 
 def with_acked(progress: PartitionProgress, acked: Iterable[AckedRange]) -> PartitionProgress:

@@ -138,6 +138,18 @@ class DecisionsAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CountStuck:
+    """Count one more failed attempt at a record, for it is stuck at a member."""
+
+    group_id: str
+    topic_id: bytes
+    partition: int
+    offset: int
+    key_hash: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
     """A log as it was found at the start; `epoch_ends` says where leader epochs ended in it."""
 
@@ -157,4 +169,4 @@ class LogsFound:
     logs: Mapping[Place, LogState]
 
 
-CooperativeCommand = TakeAcks | TakeDecisions | LogsFound
+CooperativeCommand = TakeAcks | TakeDecisions | CountStuck | LogsFound

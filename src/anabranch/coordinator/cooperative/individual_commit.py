@@ -65,7 +65,9 @@ def take_individual_commits(
     command: TakeAcks,
     settings: CooperativeSettings,
     now_ms: int,
+    broker_bytes: int = 0,
 ) -> Result:
+    """Take what a member did; `broker_bytes` is what all groups of the broker keep, about."""
     error = _check_sender(group, command)
     if error is not ErrorCode.NONE:
         return Result(response=AcksAnswer(error=error))
@@ -78,7 +80,7 @@ def take_individual_commits(
             offsets, asked.topic, asked.topic_id, asked.partition
         )
         before = draft.get(place)
-        taking = _Taking(asked, _holdings(group, command, asked), settings, now_ms)
+        taking = _Taking(asked, _holdings(group, command, asked), settings, now_ms, broker_bytes)
         answers.append(_take_partition(taking, draft, command.member_epoch, committed))
         after = draft.get(place)
         if after is None:
@@ -138,6 +140,7 @@ class _Taking:
     holdings: Holdings
     settings: CooperativeSettings
     now_ms: int
+    broker_bytes: int
 
     @property
     def facts(self) -> LogFacts:
@@ -199,7 +202,7 @@ def _take_ack(
 ) -> tuple[PartitionProgress, list[AckedRange]]:
     """The progress after one acknowledgement, and the parts of it that were taken."""
     after, judged = take_acks(progress, [ack], taking.holdings, taking.facts)
-    is_beyond = is_over(progress, after, taking.settings)
+    is_beyond = is_over(progress, after, taking.settings, taking.broker_bytes)
     if is_beyond:
         ack = dataclasses.replace(ack, done=EMPTY)
         after, judged = take_acks(progress, [ack], taking.holdings, taking.facts)

@@ -13,6 +13,10 @@ class CooperativeSettings:
 
     max_ranges: int = 10_000
     max_window_offsets: int = 1_000_000
+    # What the progress of all groups of the broker may take in memory.
+    max_state_bytes: int = 256 * 1024 * 1024
+    # How long a record may be with a member that does not finish it.
+    stuck_ms: int = 300_000
     delivery_limit: int = 5
     retry_backoff_ms: int = 1_000
     retry_backoff_max_ms: int = 900_000

@@ -14,7 +14,12 @@ from functools import partial
 from typing import assert_never
 
 from anabranch.coordinator.cooperative.book import GroupProgress, ProgressBook
-from anabranch.coordinator.cooperative.commands import LogsFound, TakeAcks, TakeDecisions
+from anabranch.coordinator.cooperative.commands import (
+    CountStuck,
+    LogsFound,
+    TakeAcks,
+    TakeDecisions,
+)
 from anabranch.coordinator.cooperative.decisions import take_decisions
 from anabranch.coordinator.cooperative.individual_commit import take_individual_commits
 from anabranch.coordinator.cooperative.load import SlotWeights
@@ -26,6 +31,7 @@ from anabranch.coordinator.cooperative.records import (
 )
 from anabranch.coordinator.cooperative.settings import CooperativeSettings
 from anabranch.coordinator.cooperative.settling import epochs_in_doubt, logs_found, settle
+from anabranch.coordinator.cooperative.stuck import count_stuck
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group import consumer_commands as cc
 from anabranch.coordinator.group import consumer_records as cr
@@ -108,6 +114,7 @@ class Surroundings:
         broker_members: Callable[[], int] = lambda: 0,
         cooperative_settings: Callable[[str], CooperativeSettings] | None = None,
         slot_weights: Callable[[str], Mapping[Place, SlotWeights]] = lambda group_id: {},
+        progress_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
         self.assignors = assignors or build_registry(["uniform", "range"])
         defaults = ConsumerSettings()
@@ -118,6 +125,8 @@ class Surroundings:
         self.cooperative_settings = cooperative_settings or (lambda group_id: cooperative)
         # What was measured of the partitions that a group shares; nothing after a restart.
         self.slot_weights = slot_weights
+        # About how much memory the progress of the groups of all shards takes.
+        self.progress_bytes = progress_bytes
 
 
 class GroupShard:
@@ -152,6 +161,11 @@ class GroupShard:
     def progress(self, group_id: str) -> GroupProgress:
         """What a group has done record by record, by topic id and partition."""
         return self._book.of_group(group_id)
+
+    @property
+    def progress_bytes(self) -> int:
+        """About how much memory that takes."""
+        return self._book.state_bytes
 
     def groups_with_progress(self) -> list[str]:
         """The groups that have done something record by record."""
@@ -205,6 +219,9 @@ class GroupShard:
                 group_id = command.group_id
                 offsets, progress = self.offsets(group_id), self.progress(group_id)
                 return take_decisions(offsets, progress, command, now_ms)
+            case CountStuck():
+                settings = self._surroundings.cooperative_settings(command.group_id)
+                return count_stuck(self.progress(command.group_id), command, settings, now_ms)
             case c.ProjectOffsets():
                 group_id = command.group_id
                 offsets, progress = self.offsets(group_id), self.progress(group_id)
@@ -397,6 +414,7 @@ class GroupShard:
             command,
             self._surroundings.cooperative_settings(group_id),
             now_ms,
+            self._surroundings.progress_bytes(),
         )
 
     def _logs_found(self, command: LogsFound, now_ms: int) -> Result:
