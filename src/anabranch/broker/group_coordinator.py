@@ -18,18 +18,19 @@ from anabranch.broker.dispositions import Dispositions
 from anabranch.broker.group_configs import GroupConfigValues
 from anabranch.broker.group_metrics import GroupMetrics
 from anabranch.broker.shard_driver import ShardDriver
+from anabranch.broker.stuck_ranges import StuckRanges
 from anabranch.broker.topics import Topic
 from anabranch.config.branch_settings import COMMIT_SOURCE_CONFIG
 from anabranch.config.group_config import migration_policy
 from anabranch.config.layers import DynamicConfigs, overlay_topic_values
 from anabranch.coordinator.cooperative.book import GroupProgress
-from anabranch.coordinator.cooperative.commands import TakeAcks
+from anabranch.coordinator.cooperative.commands import CountStuck, TakeAcks
 from anabranch.coordinator.cooperative.records import ProgressWritten
 from anabranch.coordinator.cooperative.settings import CooperativeSettings
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.assignors.registry import build_registry
 from anabranch.coordinator.group.commands import Command, CommittedOffset
-from anabranch.coordinator.group.consumer_commands import ClusterChanged
+from anabranch.coordinator.group.consumer_commands import ClusterChanged, MoveRanges
 from anabranch.coordinator.group.consumer_draft import Environment
 from anabranch.coordinator.group.consumer_records import MemberWritten
 from anabranch.coordinator.group.consumer_settings import ConsumerSettings, MigrationPolicy
@@ -41,7 +42,7 @@ from anabranch.coordinator.runtime.result import WaiterId
 from anabranch.engine.journal.partitions import partition_for
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
-from anabranch.observe.metrics import Metric, Values
+from anabranch.observe.metrics import INDIVIDUAL_COMMIT_BYTES, Metric, Values
 
 if TYPE_CHECKING:
     from anabranch.broker.broker import Broker
@@ -64,6 +65,7 @@ class GroupCoordinator:
             consumer_settings=self._consumer_settings,
             broker_members=self.consumer_members,
             cooperative_settings=self.cooperative_settings,
+            progress_bytes=self.progress_bytes,
         )
         self._cooperative: tuple[DynamicConfigs, CooperativeSettings] | None = None
         self._consumer_settings_of: dict[GroupConfigValues, ConsumerSettings] = {}
@@ -81,6 +83,7 @@ class GroupCoordinator:
             steady_ms=steady_ms,
         )
         self.dispositions = Dispositions(broker)
+        self.stuck_ranges = StuckRanges(broker, self, self._executor, steady_ms)
         self._drivers: list[ShardDriver] = []
         self._waiters = itertools.count(1)
         topic = broker.topics.get(JOURNAL_TOPIC)
@@ -123,11 +126,13 @@ class GroupCoordinator:
         for driver in self._drivers:
             driver.arm()
         self.branch_progress.start([group.group_id for group in self.all_groups()])
+        self.stuck_ranges.start()
         self.dispositions.start()
 
     def stop(self) -> None:
         self.dispositions.stop()
         self.branch_progress.stop()
+        self.stuck_ranges.stop()
         self._executor.shutdown(wait=True, cancel_futures=True)
         for driver in self._drivers:
             driver.stop()
@@ -192,7 +197,15 @@ class GroupCoordinator:
         """How many members all consumer groups have, who share the budget of heartbeats."""
         return sum([driver.shard.consumer_members for driver in self._drivers])
 
+    def progress_bytes(self) -> int:
+        """About how much memory all that takes which groups have done record by record."""
+        return sum([driver.shard.progress_bytes for driver in self._drivers])
+
     # Commands -------------------------------------------------------------------------------------
+
+    def do(self, command: CountStuck | MoveRanges) -> int:
+        """Have the shard of a group do what nobody waits for; how many records it took."""
+        return _do(self._driver(command.group_id), command)
 
     def new_waiter(self) -> WaiterId:
         """A number for a request that may have to wait."""
@@ -219,6 +232,7 @@ class GroupCoordinator:
         self.branch_progress.recorded(records)
         if type(records[0]) is OffsetCommitted:
             return  # nobody comes or goes with a commit
+        self.stuck_ranges.recorded(records)
         for record in records:
             if type(record) is ProgressWritten:
                 self.dispositions.recorded(record)
@@ -292,6 +306,8 @@ class GroupCoordinator:
             driver.shard for driver in self._drivers if driver.refusal is None
         )
         yield from self.branch_progress.collect_metrics()
+        yield from self.stuck_ranges.collect_metrics()
+        yield INDIVIDUAL_COMMIT_BYTES, {(): self.progress_bytes()}
 
     # Chores ---------------------------------------------------------------------------------------
 
@@ -366,6 +382,8 @@ def _make_cooperative_settings(broker: "Broker") -> CooperativeSettings:
     return CooperativeSettings(
         max_ranges=broker.get_int("coop.max.ranges"),
         max_window_offsets=broker.get_int("coop.max.window.offsets"),
+        max_state_bytes=broker.get_int("coop.max.state.bytes"),
+        stuck_ms=broker.get_int("coop.stuck.ms"),
         delivery_limit=broker.get_int("coop.delivery.limit"),
         retry_backoff_ms=broker.get_int("coop.retry.backoff.ms"),
         retry_backoff_max_ms=broker.get_int("coop.retry.backoff.max.ms"),

@@ -50,6 +50,15 @@ class RangeTails:
             self._tails.move_to_end(key)
         return tail.branches[outputs.index(ranges)]
 
+    @staticmethod
+    def wake(source: Partition) -> None:
+        """Have everybody who waits for ranges of a partition look again: more may be read now."""
+        for tail in list(source.branch_tails):
+            for branch in tail.branches:
+                for fetch in list(branch.parked_fetches):
+                    if fetch in branch.parked_fetches:
+                        fetch.finish(is_satisfied=True)
+
     def forget(self, log: PartitionLog) -> None:
         """Drop the tables of a log that goes away."""
         for key in [key for key in self._tails if key[0].log is log]:

@@ -27,6 +27,7 @@ class BranchReads:
     __slots__ = (
         "_covered_offsets",
         "_held",
+        "_reached_offsets",
         "_reader",
         "_refusal",
         "_searches",
@@ -41,6 +42,7 @@ class BranchReads:
         self._refusal: KafkaError | None = None
         self._searches: dict[SessionKey, Search] = {}
         self._covered_offsets: dict[SessionKey, int] = {}
+        self._reached_offsets: dict[SessionKey, int] = {}
         # What must be sorted before more can be read.
         self.job: SplitJob | None = None
         # At a busy tail a first read leaves what it finds until the branches are served together.
@@ -65,6 +67,13 @@ class BranchReads:
     def covered_offset(self, wanted: FetchedPartition) -> int:
         """How far a partition was looked through for what was asked of it."""
         return self._covered_offsets.get((wanted.topic, wanted.index), wanted.fetch_offset)
+
+    def reached_offset(self, wanted: FetchedPartition) -> int:
+        """Where the last batch ends that was opened, whether all of it was looked through or not.
+
+        As `covered_offset` but for batches of which much was left out.
+        """
+        return self._reached_offsets.get((wanted.topic, wanted.index), wanted.fetch_offset)
 
     def read(
         self,
@@ -97,6 +106,7 @@ class BranchReads:
             search=self._searches.get(key),
             held=self._held,
         )
+        self._reached_offsets[key] = read.covered_offset
         if done and read.parts:
             read = _without_done(read, done, offset, end)
         self._covered_offsets[key] = read.covered_offset

@@ -35,6 +35,7 @@ from anabranch.handlers.range_fetch import (
     done_of,
     range_answer,
     range_partition,
+    readable_end,
 )
 from anabranch.handlers.route import RequestContext, route
 from anabranch.log.partition_log import PartitionLog
@@ -155,7 +156,7 @@ class _Fetch:
                         partition,
                         wanted,
                         room,
-                        end,
+                        readable_end(self.broker, wanted, end),
                         done=done_of(self.broker, wanted),
                         is_first=is_first,
                         is_last=is_last,
@@ -230,6 +231,7 @@ class _Fetch:
                     asked.member_id,
                     asked.member_epoch,
                     branches.covered_offset(wanted),
+                    branches.reached_offset(wanted),
                 )
 
 

@@ -1,7 +1,8 @@
 """Fetches that name key ranges: a tag of our own on a partition of Fetch.
 
 Without a group anybody may read any ranges. With one, the member must own them: what it reads is
-what it will acknowledge. It may still read what it has been told to give up, until it did.
+what it will acknowledge. It may still read what it has been told to give up, until it did. While
+the window of its group is nearly full, it reads no further than any member has.
 """
 
 from collections.abc import Iterable
@@ -128,6 +129,19 @@ def done_of(broker: Broker, wanted: FetchedPartition) -> OffsetRanges:
             of_interval = interval.done.union(below)
             done = of_interval if done is None else done.intersection(of_interval)
     return (done or EMPTY).at_or_above(wanted.fetch_offset)
+
+
+def readable_end(broker: Broker, wanted: FetchedPartition, end_offset: int) -> int:
+    """Up to where the reader may read of what may be read at all."""
+    asked = wanted.range_fetch
+    topic_id = broker.topics.id_of(wanted.topic)
+    if asked is None or not asked.group_id or topic_id is None:
+        return end_offset
+    held_offset = broker.groups.stuck_ranges.held_offset(asked.group_id, topic_id, wanted.index)
+    if held_offset is None:
+        return end_offset
+    # Who has got further, before the broker was started, is where it is.
+    return min(end_offset, max(held_offset, wanted.fetch_offset))
 
 
 def range_answer(asked: RangeFetch, covered_offset: int) -> RangeFetchAnswer:

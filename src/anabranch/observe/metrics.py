@@ -6,7 +6,7 @@ imported when somebody asks for the text, and has a registry of our own each tim
 nobody scrapes neither loads it nor pays for it.
 
 Labels are bounded: no metric has a member or a client in its labels. A group is only in those about
-branch topics, of groups that read them.
+branch topics, of groups that read them, and about partitions that it commits record by record.
 """
 
 from bisect import bisect_left
@@ -96,6 +96,43 @@ GROUP_UNPROCESSED_RECORDS = Metric(
     "branch topic.",
     ("group", "topic", "partition", "branch_topic"),
 )
+GROUP_WINDOW_OFFSETS = Metric(
+    "anabranch_group_window_offsets",
+    Kind.GAUGE,
+    "Offsets from the stable offset of a group that commits record by record up to the last one "
+    "that a member was shown.",
+    ("group", "topic", "partition"),
+)
+GROUP_WINDOW_RANGES = Metric(
+    "anabranch_group_window_ranges",
+    Kind.GAUGE,
+    "Ranges of records that a group has done, with gaps before them.",
+    ("group", "topic", "partition"),
+)
+GROUP_STALLED_SECONDS = Metric(
+    "anabranch_group_stalled_seconds",
+    Kind.GAUGE,
+    "How long the stable offset has stood still although there are records to finish.",
+    ("group", "topic", "partition"),
+)
+GROUP_WINDOW_STAGE = Metric(
+    "anabranch_group_window_stage",
+    Kind.GAUGE,
+    "0, or what is done about a window that fills: 1 it was told, 2 nobody is shown new offsets, "
+    "3 a record that is stuck was taken from its member.",
+    ("group", "topic", "partition"),
+)
+GROUP_STUCK_RECORDS = Metric(
+    "anabranch_group_stuck_records_total",
+    Kind.COUNTER,
+    "Records that a member did not finish in time, each time that happened.",
+)
+INDIVIDUAL_COMMIT_BYTES = Metric(
+    "anabranch_individual_commit_bytes",
+    Kind.GAUGE,
+    "About how much memory all that groups have done record by record takes; see "
+    "`coop.max.state.bytes`.",
+)
 
 METRICS = (
     BUILD_INFO,
@@ -109,6 +146,12 @@ METRICS = (
     GROUP_FENCINGS,
     GROUP_STABLE_OFFSET,
     GROUP_UNPROCESSED_RECORDS,
+    GROUP_WINDOW_OFFSETS,
+    GROUP_WINDOW_RANGES,
+    GROUP_STALLED_SECONDS,
+    GROUP_WINDOW_STAGE,
+    GROUP_STUCK_RECORDS,
+    INDIVIDUAL_COMMIT_BYTES,
 )
 
 
