@@ -72,6 +72,7 @@ def test_a_group_on_its_way(consumer_node: ConsumerNode) -> None:
         (m.topic_name, m.partition, m.from_member_id, m.to_member_id, m.state, m.since_ms)
         for m in group.movements
     ] == [("t", partition, "a", "b", "revoking", told_ms) for partition in moving]
+    assert {(m.first_hash, m.last_hash) for m in group.movements} == {(0, 2**63 - 1)}
     first.confirm()
     group = consumer_node.describe_consumer(include_movements=True)
     assert [(m.partition, m.from_member_id, m.to_member_id, m.state) for m in group.movements] == [

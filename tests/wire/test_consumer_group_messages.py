@@ -31,6 +31,8 @@ MOVEMENT = Movement(
     topic_id=TOPIC_ID,
     topic_name="orders",
     partition=3,
+    first_hash=0,
+    last_hash=0x7FFF,
     from_member_id="a",
     to_member_id="",
     state="revoking",
@@ -40,7 +42,9 @@ MOVEMENT = Movement(
 MOVEMENT_BYTES = (
     b"\x02"
     + TOPIC_ID
-    + b"\x07orders\x00\x00\x00\x03\x02a\x01\x09revoking\x00\x00\x00\x01\x02\x03\x04\x05\x00"
+    + b"\x07orders\x00\x00\x00\x03"
+    + b"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x7f\xff"
+    + b"\x02a\x01\x09revoking\x00\x00\x00\x01\x02\x03\x04\x05\x00"
 )
 VERSIONS = pytest.mark.parametrize("version", [0, 1])
 

@@ -65,8 +65,11 @@ class Topic:
 class Cluster:
     """What is known of a cluster, and connections to its brokers."""
 
-    def __init__(self, settings: ConsumerSettings) -> None:
+    def __init__(self, settings: ConsumerSettings, *, is_reader: bool = False) -> None:
+        """A reader only asks about the group: it commits nothing."""
         self._settings = settings
+        self._is_reader = is_reader
+        self.takes_individual_commits = False
         self._tls = settings.tls
         self._nodes: dict[int, tuple[str, int]] = {}
         self._topics: dict[bytes, Topic] = {}
@@ -255,7 +258,9 @@ class Cluster:
             lacking = f"without the feature {COOPERATION_FEATURE} in version {COOPERATION_VERSION}"
             raise CooperationNotSupportedError("ApiVersions", connection.place, lacking)
         level = connection.finalized_features.get(COOPERATION_FEATURE, 0)
-        if self._settings.group_id is not None and level < COOPERATION_VERSION:
+        self.takes_individual_commits = level >= COOPERATION_VERSION
+        will_commit = self._settings.group_id is not None and not self._is_reader
+        if will_commit and not self.takes_individual_commits:
             raise broker_error(
                 ErrorCode.INVALID_REQUEST,
                 f"connecting to {connection.place} for group {self._settings.group_id}",

@@ -15,6 +15,15 @@ RangesCallback = Callable[[KeyRanges], Awaitable[None] | None]
 _DEFAULT_PORT = 9092
 
 
+class ConnectionOptions(TypedDict, total=False):
+    """How to reach a broker; see `ConsumerSettings`."""
+
+    client_id: str
+    security_protocol: Literal["PLAINTEXT", "SSL"]
+    ssl_context: ssl.SSLContext | None
+    request_timeout_ms: int
+
+
 class ConsumerOptions(TypedDict, total=False):
     """What `CooperativeConsumer(...)` takes as keyword arguments; see `ConsumerSettings`."""
 

@@ -22,7 +22,7 @@ from anabranch.handlers.group_answers import PROTOCOL_IS_OFF
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.authorization import GROUP_OPERATIONS, operations_bits
 from anabranch.model.errors import ErrorCode, KafkaError
-from anabranch.model.units import Unit
+from anabranch.model.units import Unit, hashes_of
 from anabranch.wire.messages.consumer_group_describe import (
     CONSUMER_GROUP_DESCRIBE,
     MEMBER_TYPE_CLASSIC,
@@ -108,11 +108,14 @@ def _movements(broker: Broker, group: DescribedConsumerGroup) -> list[Movement]:
     found = []
     for movement in group.movements:
         topic = broker.topics.get_by_id(movement.unit.topic_id)
+        first_hash, last_hash = hashes_of(movement.unit.slots)
         found.append(
             Movement(
                 topic_id=movement.unit.topic_id,
                 topic_name=topic.name if topic is not None else "",
                 partition=movement.unit.partition,
+                first_hash=first_hash,
+                last_hash=last_hash,
                 from_member_id=movement.from_member_id or "",
                 to_member_id=movement.to_member_id or "",
                 state=movement.state,

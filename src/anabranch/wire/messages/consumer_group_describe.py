@@ -53,11 +53,13 @@ class Member:
 
 @struct
 class Movement:
-    """A partition that has not arrived yet; an empty member id is nobody."""
+    """A key range of a partition that has not arrived yet; an empty member id is nobody."""
 
     topic_id: Uuid = at("0+")
     topic_name: String = at("0+")
     partition: Int32 = at("0+")
+    first_hash: Int64 = at("0+")
+    last_hash: Int64 = at("0+")
     from_member_id: String = at("0+")
     to_member_id: String = at("0+")
     state: String = at("0+")
