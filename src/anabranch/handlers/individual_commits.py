@@ -13,7 +13,7 @@ key.
 A failure after which the record is not tried again is taken, with the sub-code 6.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from anabranch.broker.broker import Broker
@@ -225,6 +225,10 @@ class GroupView(NamedTuple):
 
     progress: Mapping[Place, PartitionProgress]
     owners: Mapping[Place, Sequence[OwnedSlots]]
+    # How long the stable offset of a partition has stood still, with something to finish; or -1.
+    stalled_ms: Callable[[Place], int]
+    # How far a partition was shown to a member since an epoch, if that is known.
+    delivered: Callable[[Place, str, int], int | None]
 
 
 def view_group(broker: Broker, group_id: str) -> GroupView:
@@ -234,6 +238,8 @@ def view_group(broker: Broker, group_id: str) -> GroupView:
     return GroupView(
         {place: tracked.progress for place, tracked in known.items()},
         owners_by_place(group) if isinstance(group, ConsumerGroup) else {},
+        lambda place: broker.groups.stuck_ranges.stalled_ms(group_id, *place),
+        lambda place, member, epoch: broker.deliveries.delivered(group_id, *place, member, epoch),
     )
 
 
@@ -252,8 +258,10 @@ def individual_progress(
         progress = with_acked(progress, expired(progress, start_offset))
     return IndividualProgress(
         stable_offset=progress.stable_offset,
+        stalled_ms=view.stalled_ms(place),
         ranges=[
-            _range_progress(one) for one in ranges_with_owners(progress, view.owners.get(place, ()))
+            _range_progress(one, _delivered_to(view, place, one))
+            for one in ranges_with_owners(progress, view.owners.get(place, ()))
         ],
         retried=[
             RetriedRecord(
@@ -272,7 +280,15 @@ def individual_progress(
     )
 
 
-def _range_progress(view: RangeView) -> RangeProgress:
+def _delivered_to(view: GroupView, place: Place, found: RangeView) -> int:
+    """How far the owner of a range was shown its records, or -1."""
+    if found.owner is None:
+        return NO_OFFSET
+    offset = view.delivered(place, found.owner, found.epoch)
+    return NO_OFFSET if offset is None else offset
+
+
+def _range_progress(view: RangeView, delivered_offset: int) -> RangeProgress:
     first_hash, last_hash = hashes_of(view.slots)
     return RangeProgress(
         first_hash=first_hash,
@@ -281,6 +297,7 @@ def _range_progress(view: RangeView) -> RangeProgress:
         done=offset_set.encode(view.done),
         owner=view.owner,
         epoch=view.epoch,
+        delivered_offset=delivered_offset,
     )
 
 
