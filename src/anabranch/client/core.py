@@ -93,6 +93,8 @@ class Core:
             self.workload.is_hungry = False
         if is_hungry:
             self.in_loop(self.on_hungry)
+        if self.workload.has_diverted:
+            self._tell_diverted()
         return record
 
     def take_many(self, limit: int) -> list[ConsumerRecord]:
@@ -106,6 +108,8 @@ class Core:
             self.workload.is_hungry = False
         if is_hungry:
             self.in_loop(self.on_hungry)
+        if self.workload.has_diverted:
+            self._tell_diverted()
         return records
 
     def give_up(self, record: ConsumerRecord) -> None:
@@ -136,8 +140,15 @@ class Core:
             workload.is_hungry = False
         if is_hungry:
             self.in_loop(self.on_hungry)
+        if workload.has_diverted:
+            self._tell_diverted()
         self.note_finished(record._work)
         return following
+
+    def _tell_diverted(self) -> None:
+        """Records went by that are not to be processed: the broker has to hear of them."""
+        self.workload.has_diverted = False
+        self.in_loop(self.on_ranges_full)
 
     def failed(
         self,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from anabranch.client.records import (
+    DIVERTED,
     PARKED,
     STARTED,
     ConsumerRecord,
@@ -66,15 +67,22 @@ class DoneBefore:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """A record that failed before: how often, and when it may be tried again."""
+    """A record that failed before: how often, and when it may be tried again.
+
+    One that is exhausted waits for somebody to decide about it.
+    """
 
     attempts: int
     until: float
+    is_exhausted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A record that could not be processed; `retry_after_ms` of -1 asks for no more attempts."""
+    """A record that could not be processed; `retry_after_ms` of -1 asks for no more attempts.
+
+    -2 says that it was not tried, because its key is diverted.
+    """
 
     offset: int
     key_hash: int
@@ -93,7 +101,9 @@ class RangeWork:
         "acked",
         "busy_s",
         "committed",
+        "diverted",
         "done_before",
+        "exhausted",
         "failures",
         "fetch",
         "high_watermark",
@@ -144,6 +154,10 @@ class RangeWork:
         """The watermark that the broker knows."""
         self.done_before: list[DoneBefore] = []
         self.rests: dict[int, Rest] = {}
+        # From which offset on the records of some keys, by their hashes, go to the dead-letter
+        # topic; and the records that rest until somebody decides about them.
+        self.diverted: dict[int, int] = {}
+        self.exhausted: set[int] = set()
         # Since the last heartbeat.
         self.records_done = 0
         self.busy_s = 0.0
@@ -230,6 +244,8 @@ class RangeWork:
         part.committed = self.committed
         part.done_before = self.done_before
         part.rests = self.rests
+        part.diverted = self.diverted
+        part.exhausted = set(self.exhausted)
         part.record_bytes = self.record_bytes
         # What was acknowledged and not stored yet counts for both: records of the other part that
         # lie in the same gap are done as well.
@@ -244,7 +260,7 @@ class RangeWork:
                 if record._state == STARTED:
                     self.in_flight -= 1
                     part.in_flight += 1
-                elif record._state == PARKED:
+                elif record._state in (PARKED, DIVERTED):
                     self.parked -= 1
                     part.parked += 1
         return part

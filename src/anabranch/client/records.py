@@ -97,6 +97,9 @@ RESTING: Final = 2
 FINISHED: Final = 3
 # Without its content, because too many records of its key wait; it is fetched again in its turn.
 PARKED: Final = 4
+# Not to be processed: its key is diverted, and it follows it to the dead-letter topic. It is open
+# until the broker has it there, without its content.
+DIVERTED: Final = 5
 
 
 class ConsumerRecord:
@@ -158,9 +161,9 @@ class ConsumerRecord:
         """The last header of that name; None when there is none, or its value is null."""
         return next((value for key, value in reversed(self._headers) if key == name), None)
 
-    def _park(self) -> None:
+    def _park(self, state: int = PARKED) -> None:
         """Let go of the content."""
-        self._state = PARKED
+        self._state = state
         self.key = self.value = None
         self._headers = ()
 

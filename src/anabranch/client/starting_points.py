@@ -17,7 +17,7 @@ from anabranch.client.ordering import NULL_KEY_CONFIG, ORDERING_HEADER_CONFIG, r
 from anabranch.client.range_work import DoneBefore, Place, RangeState, RangeWork, Rest
 from anabranch.client.records import KeyRange
 from anabranch.model.errors import ErrorCode
-from anabranch.model.units import ALL_SLOTS, SlotRange
+from anabranch.model.units import ALL_SLOTS, SlotRange, slot_of_hash
 from anabranch.wire.messages.cooperation import IndividualProgress
 from anabranch.wire.messages.describe_configs import (
     DESCRIBE_CONFIGS,
@@ -44,9 +44,12 @@ from anabranch.wire.offset_set import decode
 
 _TAGS_VERSION = 8
 _TOPIC_RESOURCE = 2
-# How often records that rest for longer than this are asked about.
-_WATCH_S = 5.0
-# A record that rests for ever rests for so long.
+# How often records are asked about that rest for longer than this. Those that somebody has to
+# decide about are asked about early at first, since it may be the broker itself that decides.
+_WATCH_S = 3.0
+_WATCH_FIRST_S = 0.1
+# A record that rests for ever, and for how long that is here.
+_NEVER_MS = 2**63 - 1
 _REST_MAX_S = 10 * 365 * 86_400.0
 
 
@@ -58,6 +61,8 @@ class StartingPoints:
         self._membership = membership
         # Where ranges begin that nobody has progress of, by partition.
         self.fixed: dict[Place, int] = {}
+        self._turn = asyncio.Lock()
+        self._has_failures = asyncio.Event()
 
     def may_retry(self, error: ConsumerError) -> bool:
         code = getattr(error, "code", None)
@@ -113,6 +118,13 @@ class StartingPoints:
         work.load(position, parts, committed=position if is_known else NO_OFFSET)
         if individual is not None:
             work.rests = _rests_of(individual, self._core.clock())
+            work.diverted = _diverted_of(individual)
+            work.exhausted = {
+                one.offset
+                for one in individual.retried
+                if work.rests[one.offset].is_exhausted
+                and work.slots.first <= slot_of_hash(one.key_hash) < work.slots.end
+            }
 
     # What the group knows -------------------------------------------------------------------------
 
@@ -161,22 +173,31 @@ class StartingPoints:
             individual.stable_offset = answered.committed_offset
 
     async def refresh_rests(self, places: Collection[Place]) -> None:
-        """Take over what the broker makes of records that failed."""
+        """Records failed: take over what the broker makes of it."""
+        # It may decide about them a moment later, and nobody else will say so.
+        self._has_failures.set()
+        await self._refresh_rests(places)
+
+    async def _refresh_rests(self, places: Collection[Place]) -> None:
         try:
-            progress = await self._fetch_progress(sorted(places))
+            async with self._turn:  # what was asked for first is taken over first
+                progress = await self._fetch_progress(sorted(places))
+                self._take_over(progress)
         except ConsumerError as error:
             if not self.may_retry(error):
                 raise
             log.info("cannot ask for rests: %s", error)  # then they rest as long as was asked for
-            return
+
+    def _take_over(self, progress: dict[Place, tuple[int, IndividualProgress | None]]) -> None:
         now = self._core.clock()
         with self._core.lock:
             for place, (_, individual) in progress.items():
                 if individual is None:
                     continue
+                rests, diverted = _rests_of(individual, now), _diverted_of(individual)
                 for work in list(self._core.workload.of_place(place)):
                     done = list(_done_before(individual, work.slots))
-                    self._core.workload.update_rests(work, done, _rests_of(individual, now))
+                    self._core.workload.update_rests(work, done, rests, diverted, now)
         self._core.set_alarm()
         self._core.on_ready()
         self._core.on_hungry()
@@ -184,12 +205,22 @@ class StartingPoints:
     async def watch_rests(self) -> None:
         """Ask now and then about records that rest for long: somebody may have decided about
         them."""
+        pause_s = _WATCH_S
         while True:
-            await asyncio.sleep(_WATCH_S)
+            self._has_failures.clear()
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._has_failures.wait()
+                pause_s = _WATCH_FIRST_S
+                continue
+            except TimeoutError:
+                pause_s = min(2 * pause_s, _WATCH_S)
             with self._core.lock:
+                places = self._core.workload.undecided_places
                 resting = self._core.workload.queue.resting_after(self._core.clock() + _WATCH_S)
-            if resting:
-                await self.refresh_rests({record._work.unit[:2] for record in resting})
+                places |= {record._work.unit[:2] for record in resting}
+            if places:
+                await self._refresh_rests(places)
 
     # What nobody knows ----------------------------------------------------------------------------
 
@@ -272,9 +303,17 @@ def _offset_without(committed: int, individual: IndividualProgress | None) -> in
 
 def _rests_of(individual: IndividualProgress, now: float) -> dict[int, Rest]:
     return {
-        one.offset: Rest(one.attempts, now + min(max(one.not_before_ms, 0) / 1000, _REST_MAX_S))
+        one.offset: Rest(
+            one.attempts,
+            now + min(max(one.not_before_ms, 0) / 1000, _REST_MAX_S),
+            is_exhausted=one.not_before_ms == _NEVER_MS,
+        )
         for one in individual.retried
     }
+
+
+def _diverted_of(individual: IndividualProgress) -> dict[int, int]:
+    return {one.key_hash: one.offset for one in individual.diverted}
 
 
 def _done_before(individual: IndividualProgress, slots: SlotRange) -> Iterable[DoneBefore]:

@@ -88,6 +88,10 @@ class WorkQueue(Protocol):
     def resting_after(self, until: float) -> list[ConsumerRecord]:
         """The records that rest for longer than that."""
 
+    def bring_back(self, records: list[ConsumerRecord]) -> None:
+        """Records of one key, in order and parked, that were not to be processed and now are: they
+        come before all of their key that wait."""
+
     def drop(self, work: RangeWork) -> None:
         """Forget the records of a range that are not out."""
 
@@ -201,6 +205,21 @@ class KeyQueue:
             self.empty.append(following)
         else:
             self._ready.append(following)
+
+    def bring_back(self, records: list[ConsumerRecord]) -> None:
+        keys, order = records[0]._work.keys, records[0]._order
+        heads = [
+            other
+            for other in (*self._ready, *self.empty)
+            if other._order == order and other._work.keys is keys
+        ]
+        is_free = order not in keys or bool(heads)
+        for head in heads:
+            (self.empty if head._state == PARKED else self._ready).remove(head)
+        waiting = _sorted(records + heads, keys.get(order))
+        if is_free:
+            self.empty.append(waiting.popleft())
+        keys[order] = waiting or None
 
     def refilled(self, record: ConsumerRecord) -> None:
         if record in self.empty:
@@ -376,6 +395,16 @@ class BatchQueue:
         elif held_back[0] not in self.empty:
             self.empty.append(held_back[0])
         return found
+
+    def bring_back(self, records: list[ConsumerRecord]) -> None:
+        work, order = records[0]._work, records[0]._order
+        later = [other for other in self._ready if other._work is work and other._order == order]
+        if later:
+            self._ready = deque(
+                other for other in self._ready if other._work is not work or other._order != order
+            )
+        work.keys[order] = _sorted(records + later, work.keys.get(order))
+        self._ready.extend(self._with_content(records[0]))
 
     def refilled(self, record: ConsumerRecord) -> None:
         if record in self.empty:

@@ -8,11 +8,14 @@ What is kept, whatever happens
 - nothing of a range is started once it is to be given back, or is lost;
 - with a `KeyQueue` no two records of a key are ever out at once, also not when a range is lost
   while a record of it runs and comes back before that record is done;
-- a record that is not done stays open, so that no commit can pass it.
+- a record that is not done stays open, so that no commit can pass it;
+- nothing of a key that is diverted is started: its records are said to have failed, in order, and
+  are open until the broker has them in the dead-letter topic.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from anabranch.branch.slots import SlotRule
 from anabranch.client.ordering import hash_of, slot_of
@@ -27,10 +30,12 @@ from anabranch.client.range_work import (
 )
 from anabranch.client.records import (
     BUFFERED,
+    DIVERTED,
     FINISHED,
     PARKED,
     RESTING,
     STARTED,
+    UNORDERED,
     ConsumerRecord,
     FencingToken,
     Headers,
@@ -45,6 +50,11 @@ Row = tuple[int, int, bytes | None, bytes | None, Headers, OrderKey, int]
 """A record as it came: offset, timestamp, key, value, headers, what it is ordered by, and slot."""
 
 
+# What a failure asks for when the record was not tried.
+_NOT_TRIED = -2
+_NONE_DIVERTED: Mapping[int, int] = MappingProxyType({})
+
+
 class Workload:
     """The ranges of one member, and its records."""
 
@@ -56,6 +66,8 @@ class Workload:
         # Set when a range falls to so many records in the buffer while none are on their way.
         self.low_mark = 0
         self.is_hungry = False
+        # Set when records were diverted, which the broker has to hear of.
+        self.has_diverted = False
         # Whether what is done will be told to anybody.
         self.is_told = True
         # Partitions of which parked records are being fetched again.
@@ -228,12 +240,31 @@ class Workload:
         if now >= self.lease.ends_at:
             return None
         record = self.queue.take()
+        while record is not None and record._work.diverted and self._divert(record):
+            record = self.queue.take()
         if record is not None:
             work = record._work
             work.in_flight += 1
             if work.fetch is None and work.buffered <= self.low_mark:
                 self.is_hungry = True
         return record
+
+    def _divert(self, record: ConsumerRecord) -> bool:
+        """Whether a record that was taken is not to be processed, because its key is diverted."""
+        work, offset = record._work, record.offset
+        if record._order is UNORDERED:
+            return False
+        key_hash = hash_of(record._order, offset)
+        first_offset = work.diverted.get(key_hash)
+        if first_offset is None or offset < first_offset:
+            return False
+        self.queue.finish(record)
+        record._park(DIVERTED)
+        work.parked += 1
+        self.has_diverted = True
+        if self.is_told:
+            work.failures.append(Failure(offset, key_hash, _NOT_TRIED, "diverted"))
+        return True
 
     def may_start(self, record: ConsumerRecord, now: float) -> bool:
         """Whether a record that was taken is still to be processed."""
@@ -317,18 +348,62 @@ class Workload:
         return self.queue.wake(now)
 
     def update_rests(
-        self, work: RangeWork, done: Sequence[DoneBefore], rests: Mapping[int, Rest]
+        self,
+        work: RangeWork,
+        done: Sequence[DoneBefore],
+        rests: Mapping[int, Rest],
+        diverted: Mapping[int, int] = _NONE_DIVERTED,
+        now: float = 0.0,
     ) -> None:
-        """Take over what the broker made of records that rest: their attempts and their rest, or
-        that it is done with them."""
-        for record in [one for one in work.open.values() if one._state == RESTING]:
-            offset = record.offset
+        """Take over what the broker made of records that failed: their attempts and their rest,
+        that it is done with them, or that they may be tried again; and which keys are diverted."""
+        work.diverted = dict(diverted)
+        released: dict[OrderKey, list[ConsumerRecord]] = {}
+        for offset, record in sorted(work.open.items()):
+            if record._state not in (RESTING, DIVERTED):
+                continue
             slot = slot_of(record._order, offset)
             if any(one.has(slot, offset) for one in done):
-                record._state = FINISHED
-                del work.open[offset]
-                work.acked.append(offset)
-                self.queue.forget(record)
+                self._dealt_with(work, record)
+            elif record._state == DIVERTED:
+                if offset < diverted.get(hash_of(record._order, offset), offset + 1):
+                    released.setdefault(record._order, []).append(record)
             elif offset in rests:
-                record.attempt = rests[offset].attempts + 1
-                self.queue.rest_until(record, rests[offset].until)
+                rest = rests[offset]
+                record.attempt = rest.attempts + 1
+                self.queue.rest_until(record, rest.until)
+                if rest.is_exhausted:
+                    work.exhausted.add(offset)
+            elif offset in work.exhausted:
+                # Somebody released it: it is tried as if for the first time.
+                work.exhausted.discard(offset)
+                record.attempt = 1
+                self.queue.rest_until(record, now)
+        # Of records that have not come yet, what is known may be old by now.
+        work.exhausted &= rests.keys()
+        work.rests = {offset: rests[offset] for offset in work.rests if offset in rests}
+        for records in released.values():
+            for record in records:
+                record._state = PARKED
+            self.queue.bring_back(records)
+
+    def _dealt_with(self, work: RangeWork, record: ConsumerRecord) -> None:
+        """The broker is done with a record that failed."""
+        state, offset = record._state, record.offset
+        record._state = FINISHED
+        del work.open[offset]
+        work.exhausted.discard(offset)
+        work.acked.append(offset)
+        if state == DIVERTED:
+            work.parked -= 1
+        else:
+            self.queue.forget(record)
+
+    @property
+    def undecided_places(self) -> set[Place]:
+        """Where records are that wait for the broker, or for somebody, to decide about them."""
+        return {
+            work.unit[:2]
+            for work in self
+            if work.exhausted or any(one._state == DIVERTED for one in work.open.values())
+        }
