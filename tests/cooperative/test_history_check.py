@@ -121,6 +121,24 @@ def zombie() -> Story:
     return story
 
 
+def zombie_gives_back() -> Story:
+    """A is stopped while it is about to give its slots back, and does so when it wakes up."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0)
+    story.start("A", 1, 1)
+    number = story.send("A", 1, 1)
+    story.everywhere("pause", "A")
+    story.grant("B", 2)
+    story.work("B", 2, 1, 2, 3)
+    story.ack("B", 2, 4)
+    story.everywhere("resume", "A")
+    story.say("ack_ok", "A", ack=number)
+    story.done("A", 1)
+    story.end("revoke", "A")
+    return story
+
+
 def woken() -> Story:
     """A is stopped between taking a record and beginning it: nothing but a token helps."""
     story = Story()
@@ -215,6 +233,7 @@ GOOD = [
     good_hand_over,
     crash,
     zombie,
+    zombie_gives_back,
     woken,
     retry,
     retry_elsewhere,
@@ -394,6 +413,20 @@ def two_hands() -> Story:
     story.grant("B", 2)
     story.work("B", 2, 0, 1, 2, 3)
     story.done("A", 0)
+    story.end("revoke", "A")
+    return story
+
+
+def two_owners_after_a_stop() -> Story:
+    """Who was stopped and is still a member keeps its slots until it gives them back."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0)
+    story.everywhere("pause", "A")
+    story.everywhere("resume", "A")
+    story.ack("A", 1, 1)
+    story.grant("B", 2)
+    story.work("B", 2, 1, 2, 3)
     story.end("revoke", "A")
     return story
 
@@ -628,6 +661,7 @@ def unknown_ack() -> Story:
     ("tell", "rules"),
     [
         (two_owners, {"two-owners"}),
+        (two_owners_after_a_stop, {"two-owners"}),
         (not_held, {"not-held"}),
         (other_epoch, {"not-held"}),
         (epoch_fell, {"epoch-fell", "interleaved"}),

@@ -218,6 +218,8 @@ class _Reader:
         self._running: dict[tuple[Process, int], Step] = {}
         self._acks: dict[tuple[Process, int], Ack] = {}
         self._woken: set[Process] = set()
+        # Who was stopped, until when, and has not asked since and been told that it is a member.
+        self._silent: dict[Process, float] = {}
 
     def take(self, event: Event) -> None:
         process = (event.get("member", ""), event.get("incarnation", 0))
@@ -236,13 +238,16 @@ class _Reader:
 
     def _take_grant(self, event: Event, process: Process, at: float) -> None:
         held = self._held[process]
+        self._silent.pop(process, None)
         for slot in self._partition.slots_in(event["slots"]):
             if slot in held:
                 self._end(process, [slot], at, "replaced")
             held[slot] = Tenure(process, slot, event["epoch"], at)
 
     def _take_revoke(self, event: Event, process: Process, at: float) -> None:
-        self._end(process, self._partition.slots_in(event["slots"]), at, "revoke")
+        # Who wakes up may give back what has been somebody else's for long.
+        ending = "lost" if process in self._silent else "revoke"
+        self._end(process, self._partition.slots_in(event["slots"]), at, ending)
 
     def _take_lost(self, event: Event, process: Process, at: float) -> None:
         self._end(process, self._partition.slots_in(event["slots"]), at, "lost")
@@ -252,6 +257,7 @@ class _Reader:
 
     def _take_resume(self, event: Event, process: Process, at: float) -> None:
         self._woken.add(process)
+        self._silent[process] = at
 
     def _end(self, process: Process, slots: Iterable[int], at: float, ending: str) -> None:
         held = self._held[process]
@@ -334,6 +340,8 @@ class _Reader:
         if ack is None:
             self._partition.problems.append(f"unknown-ack: {process} was answered {event}")
             return
+        if ack.sent_at > self._silent.get(process, NEVER):
+            del self._silent[process]
         first, end = event.get("slots", ack.slots)
         ack.ok.append(((first, end), at))
         if event.get("stable", -1) >= 0:
