@@ -7,6 +7,8 @@ lane at once. Ranges that come back at the same time go on together.
 
 import asyncio
 import time
+from collections.abc import Iterable
+from functools import partial
 
 from anabranch.branch.slots import DEFAULT_RULE
 from anabranch.client.cluster import is_worth_retrying
@@ -46,7 +48,9 @@ from anabranch.wire.messages.fetch import (
     PartitionData,
 )
 
-_LANES_MAX = 4
+_LANES = range(4)
+# Parked records have a lane of their own: all others may be waiting at the end of a log.
+_REFILL_LANES = range(4, 5)
 _TOPIC_IDS_VERSION = 13
 # Records are taken over in stretches, between which others have their turn after so long.
 _STRETCH_RECORDS = 256
@@ -113,31 +117,31 @@ class Fetcher:
             with self._core.lock:
                 half = self._limits.max_records // max(sum(1 for _ in workload), 1) // 2
                 workload.low_mark = workload.queue.park_above = half
-                requests = plan(workload, self._limits, self._free_node_of)
-            self._send(requests)
+                requests = plan(workload, self._limits, partial(self._free_node_of, _LANES))
+            self._send(requests, _LANES)
             with self._core.lock:
-                refills = plan_refills(workload, self._free_node_of)
-            self._send(refills)
+                refills = plan_refills(workload, partial(self._free_node_of, _REFILL_LANES))
+            self._send(refills, _REFILL_LANES)
             if not requests and not refills:
                 return
 
-    def _send(self, requests: dict[int, list[PartitionFetch]]) -> None:
+    def _send(self, requests: dict[int, list[PartitionFetch]], lanes: Iterable[int]) -> None:
         for node_id, fetches in requests.items():
-            lanes = self._busy_lanes.setdefault(node_id, set())
-            lane = next(number for number in range(_LANES_MAX) if number not in lanes)
-            lanes.add(lane)
+            busy = self._busy_lanes.setdefault(node_id, set())
+            lane = next(number for number in lanes if number not in busy)
+            busy.add(lane)
             self._tasks.spawn("a fetch", self._fetch, node_id, lane, fetches)
 
-    def _free_node_of(self, place: Place) -> int | None:
-        """The leader, unless the partition is to be left alone for now, or all lanes are busy."""
+    def _free_node_of(self, lanes: Iterable[int], place: Place) -> int | None:
+        """The leader, unless the partition is to be left alone for now, or the lanes are busy."""
         if place in self._resting:
             return None
         leader = self._core.cluster.leader_of(*place)
         if leader is None:
             self._rest(place, "it has no leader")
             return None
-        lanes = self._busy_lanes.get(leader.node_id, set())
-        return leader.node_id if len(lanes) < _LANES_MAX else None
+        busy = self._busy_lanes.get(leader.node_id, ())
+        return leader.node_id if any(lane not in busy for lane in lanes) else None
 
     # One request ----------------------------------------------------------------------------------
 
