@@ -7,7 +7,8 @@
         await consumer.run(handle, concurrency=64)
 
 See docs/cooperative-client.md. Layers: `records`, `errors`, `settings` and `progress` are what an
-application sees beside `consumer` and `blocking`; `range_work`, `work_queues`, `workload`,
+application sees beside `consumer` and `blocking`; `group_view`, `stable_hold` and `group_progress`
+tell how far a group is, also without a consumer; `range_work`, `work_queues`, `workload`,
 `holdings`, `acks`, `fetch_plan`, `timing` and `ordering` decide and do nothing else; `connection`,
 `cluster`, `membership`, `starting_points`, `hand_over`, `fetching`, `committing` and `workers` act
 on the state in `core`.
@@ -39,6 +40,17 @@ from anabranch.client.errors import (
     RetriableError,
     TopicAuthorizationError,
 )
+from anabranch.client.group_progress import group_progress, group_progress_sync
+from anabranch.client.group_view import (
+    DivertedKey,
+    GroupProgress,
+    GroupRange,
+    Handover,
+    HotRange,
+    OldestRecord,
+    PartitionProgress,
+    RetriedRecord,
+)
 from anabranch.client.progress import ConsumerProgress, RangeProgress
 from anabranch.client.records import (
     ConsumerRecord,
@@ -47,7 +59,8 @@ from anabranch.client.records import (
     TopicPartition,
     record_for_tests,
 )
-from anabranch.client.settings import ConsumerOptions, ConsumerSettings
+from anabranch.client.settings import ConnectionOptions, ConsumerOptions, ConsumerSettings
+from anabranch.client.stable_hold import explain_stable_offset
 from anabranch.client.timing import Backoff
 from anabranch.client.workers import RejectRecord, RetryRecord
 
@@ -58,6 +71,7 @@ __all__ = [
     "CallbackError",
     "CommitFailedError",
     "ConfigurationError",
+    "ConnectionOptions",
     "ConsumerClosedError",
     "ConsumerError",
     "ConsumerOptions",
@@ -68,14 +82,21 @@ __all__ = [
     "CooperationNotSupportedError",
     "CooperativeConsumer",
     "CorruptRecordsError",
+    "DivertedKey",
     "FencedError",
     "FencingToken",
     "GroupAuthorizationError",
+    "GroupProgress",
+    "GroupRange",
+    "Handover",
+    "HotRange",
     "IndividualCommitLimitError",
     "IndividualCommitNotAllowedError",
     "KeyRange",
     "MissingCodecError",
     "NoOffsetError",
+    "OldestRecord",
+    "PartitionProgress",
     "ProtocolError",
     "RangeFetchNotAllowedError",
     "RangeProgress",
@@ -83,9 +104,13 @@ __all__ = [
     "RequestTimedOutError",
     "RetriableBrokerError",
     "RetriableError",
+    "RetriedRecord",
     "RetryRecord",
     "SyncCooperativeConsumer",
     "TopicAuthorizationError",
     "TopicPartition",
+    "explain_stable_offset",
+    "group_progress",
+    "group_progress_sync",
     "record_for_tests",
 ]

@@ -109,7 +109,7 @@ def _offsets_done(rows: Iterable[GroupRange], offset: int) -> int:
 # In words ---------------------------------------------------------------------------------------
 
 
-def why(partition: PartitionProgress, *, is_enabled: bool = True) -> str:
+def explain_stable_offset(partition: PartitionProgress, *, is_enabled: bool = True) -> str:
     """One sentence: why the stable offset is where it is."""
     stable = partition.stable_offset
     if stable is None:

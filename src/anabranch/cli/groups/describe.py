@@ -18,7 +18,6 @@ from anabranch.cli.groups.lookup import (
     list_groups,
     require_groups,
 )
-from anabranch.cli.groups.range_progress import SharedPartition
 from anabranch.cli.options import (
     Connection,
     connection_options,
@@ -31,6 +30,8 @@ from anabranch.model.lag import lag
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata
+
+    from anabranch.client import GroupProgress
 
 
 @click.command(
@@ -112,11 +113,15 @@ def describe(
     with kafka-consumer-groups, so it counts the records of the other branches too.
 
     Members that share a partition by key own ranges of its 65,536 slots, and say record by record
-    what they have done; --ranges shows it (in JSON, individual_progress). Below
-    STABLE-OFFSET everything is done; WINDOW is how far ahead of it somebody is. Of each range all
-    below its WATERMARK is done, and more above it in so many DONE-RANGES; OLDEST-OPEN is what it
-    waits for. One sentence for each partition says what holds its stable offset. Offsets that are
-    done are counted with those of other keys in between, so there may be fewer records.
+    what they have done; --ranges shows it (in JSON, individual_progress). Below STABLE-OFFSET
+    everything is done; WINDOW is how far ahead of it somebody is; IN-FLIGHT is what members were
+    shown and have not done; OLDEST-OPEN is the first record that is not done, AGE how old it is,
+    and STALLED how long the stable offset has waited for it. Of each range all below its WATERMARK
+    is done, and DONE-ABOVE offsets beyond, between so many GAPS; its owner was shown what is below
+    DELIVERED. Records that failed, keys that go to the dead-letter topic and keys that are most of
+    the work have tables of their own. One sentence for each partition says why its stable offset
+    is where it is. Offsets are counted with those of other keys in between, so there may be fewer
+    records.
     """
     if bool(names) == all_groups:
         raise click.UsageError("name groups, or pass --all for every one")
@@ -140,7 +145,7 @@ def describe(
     described = [group for group in found.values() if group.exists]
     rows: dict[str, list[PartitionRow]] = {}
     progress: dict[str, list[SourceRow]] = {}
-    shared: dict[str, list[SharedPartition]] = {}
+    shared: dict[str, GroupProgress] = {}
     if view in (View.OFFSETS, View.SUMMARY, View.RANGES):
         rows = partition_rows(admin, connection, metadata, described)
     if view is View.OFFSETS:
@@ -172,14 +177,11 @@ def describe(
 
 def _ranges(
     connection: Connection, groups: list[Group], rows: dict[str, list[PartitionRow]]
-) -> dict[str, list[SharedPartition]]:
+) -> "dict[str, GroupProgress]":
     # Only who asks for ranges pays for this import.
     from anabranch.cli.groups.range_questions import ask_ranges
 
-    wanted = {
-        name: {(row.topic, row.partition): row.log_end_offset for row in some}
-        for name, some in rows.items()
-    }
+    wanted = {name: {(row.topic, row.partition) for row in some} for name, some in rows.items()}
     return ask_ranges(connection, groups, wanted)
 
 

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.groups.branch_progress import SourceRow, progress_document
 from anabranch.cli.groups.lookup import Group, Member, TopicPartitionKey
-from anabranch.cli.groups.range_progress import SharedPartition, ranges_document
 from anabranch.cli.output import counted, note, write_table
+
+if TYPE_CHECKING:
+    from anabranch.client import GroupProgress
 
 
 class View(Enum):
@@ -50,7 +52,7 @@ def document(
     group: Group,
     rows: list[PartitionRow] | None,
     progress: list[SourceRow] | None = None,
-    shared: list[SharedPartition] | None = None,
+    shared: "GroupProgress | None" = None,
 ) -> dict[str, Any]:
     """Everything that is known of a group."""
     found: dict[str, Any] = {
@@ -89,6 +91,8 @@ def document(
     if progress:
         found["branch_progress"] = progress_document(progress)
     if shared is not None:
+        from anabranch.cli.groups.range_output import ranges_document
+
         found["individual_progress"] = ranges_document(shared)
     return found
 
