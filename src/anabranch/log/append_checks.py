@@ -90,7 +90,11 @@ def target_codec(config: LogConfig) -> int:
 
 
 def check_header(
-    batch: memoryview, max_message_bytes: int, is_client: bool, zstd_allowed: bool
+    batch: memoryview,
+    max_message_bytes: int,
+    is_client: bool,
+    zstd_allowed: bool,
+    has_transactional_id: bool,
 ) -> HeaderFields:
     """The header of the one batch in `batch`; KafkaError when it may not be appended."""
     size = len(batch)
@@ -117,7 +121,12 @@ def check_header(
         check_batch(batch)  # finds it too, and says it well
         raise AssertionError("check_batch passes a batch that check_header does not")
     if attributes & _ATTRIBUTES_NOT_PLAIN:
-        _check_attributes(attributes, is_client=is_client, zstd_allowed=zstd_allowed)
+        _check_attributes(
+            attributes,
+            is_client=is_client,
+            zstd_allowed=zstd_allowed,
+            has_transactional_id=has_transactional_id,
+        )
     if records_count * _RECORD_SIZE_MIN > size - HEADER_SIZE:
         _check_count(batch, attributes & CODEC_MASK, records_count)
     return header
@@ -139,7 +148,9 @@ def _check_count(batch: memoryview, codec: int, records_count: int) -> None:
             pass
 
 
-def _check_attributes(attributes: int, *, is_client: bool, zstd_allowed: bool) -> None:
+def _check_attributes(
+    attributes: int, *, is_client: bool, zstd_allowed: bool, has_transactional_id: bool
+) -> None:
     """Refuse flags that are not the sender's to set, and codecs it may not use."""
     codec = attributes & CODEC_MASK
     if codec >= len(CODEC_NAMES):
@@ -158,8 +169,7 @@ def _check_attributes(attributes: int, *, is_client: bool, zstd_allowed: bool) -
         raise KafkaError(
             ErrorCode.INVALID_RECORD, "clients may not write control batches; only the broker does"
         )
-    if attributes & TRANSACTIONAL_FLAG:
-        # A request with a transactional id does not come this far on a broker that serves none.
+    if attributes & TRANSACTIONAL_FLAG and not has_transactional_id:
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "the batch is transactional but the request has no transactional id",

@@ -9,7 +9,12 @@ segments up to there again without the records that a later one replaces. As in 
   first saw it; the batch remembers that time in place of its base timestamp (KIP-534);
 - a batch that loses all its records stays as a header if it is the last of a producer (its
   sequence must not be forgotten) or the last of the round (its offset must not be);
-- control batches stay, and the active segment is never touched;
+- records of an aborted transaction go, whatever is later, and replace none; what a transaction
+  that is open may have written is not looked at;
+- a marker stays for `delete.retention.ms` after the round that removed the last record of its
+  transaction, so that who has read some of it learns how it ended; longer if it is all that tells
+  the producer's epoch. Other control batches stay;
+- the active segment is never touched;
 - records younger than `min.compaction.lag.ms` are left alone; `min.cleanable.dirty.ratio` decides
   when a round is worth it, `max.compaction.lag.ms` when it is due anyway.
 
@@ -21,9 +26,11 @@ milliseconds so that the thread does not starve the loop of the interpreter.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
 from typing import BinaryIO, Final
@@ -34,7 +41,13 @@ from anabranch.log.producer_state import snapshot_path
 from anabranch.log.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
 from anabranch.log.retention import FileRemoval, retire_files
 from anabranch.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from anabranch.log.transactions import (
+    TRANSACTION_INDEX_SUFFIX,
+    AbortedTransaction,
+    write_transaction_index,
+)
 from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.wire.control_records import ABORT, COMMIT, read_marker
 from anabranch.wire.record_batch import (
     CODEC_MASK,
     DELETE_HORIZON_FLAG,
@@ -81,6 +94,9 @@ class CompactionPlan:
     is_overdue: bool
     sources: tuple[SegmentSource, ...]
     last_data_offsets: dict[int, int]
+    marker_epochs: dict[int, int]
+    aborted: dict[int, list[AbortedTransaction]]
+    """By producer, in the order of their offsets."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -92,6 +108,14 @@ class CompactionPlan:
         is_worth_it = self.dirty_ratio > self.config.min_cleanable_dirty_ratio
         return self.dirty_bytes > 0 and (self.is_overdue or is_worth_it)
 
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether a batch of records belongs to a transaction that was aborted."""
+        if not header.is_transactional or header.producer_id not in self.aborted:
+            return False
+        aborted = self.aborted[header.producer_id]
+        index = bisect_left(aborted, header.base_offset, key=attrgetter("last_offset"))
+        return index < len(aborted) and aborted[index].first_offset <= header.base_offset
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedSegment:
@@ -99,6 +123,8 @@ class CleanedSegment:
 
     segment: Segment
     replaces: tuple[int, ...]
+    end_offset: int
+    """Up to where the round cleaned."""
 
 
 def plan_compaction(log: PartitionLog, checkpoint: int | None, now_ms: int) -> CompactionPlan:
@@ -114,6 +140,9 @@ def plan_compaction(log: PartitionLog, checkpoint: int | None, now_ms: int) -> C
     youngest_ms = now_ms - config.min_compaction_lag_ms
     for segment in log.segments:
         if segment.base_offset >= uncleanable:
+            break
+        if segment.next_offset > log.last_stable_offset:
+            uncleanable = segment.base_offset
             break
         is_dirty = segment.next_offset > first_dirty
         has_lag = config.min_compaction_lag_ms > 0
@@ -143,7 +172,16 @@ def plan_compaction(log: PartitionLog, checkpoint: int | None, now_ms: int) -> C
         is_overdue=_is_overdue(dirty, config, now_ms),
         sources=tuple(sources),
         last_data_offsets=log.producer_states.last_data_offsets(),
+        marker_epochs=log.producer_states.marker_epochs(),
+        aborted=_by_producer(log.producer_states.transactions.aborted),
     )
+
+
+def _by_producer(aborted: Iterable[AbortedTransaction]) -> dict[int, list[AbortedTransaction]]:
+    found: dict[int, list[AbortedTransaction]] = {}
+    for one in aborted:
+        found.setdefault(one.producer_id, []).append(one)
+    return found
 
 
 def _is_overdue(dirty: Sequence[Segment], config: LogConfig, now_ms: int) -> bool:
@@ -165,6 +203,8 @@ class CompactionRound:
     """The next round's first dirty offset; known after `build_map`."""
     _last_offsets: dict[bytes, int] = field(default_factory=dict)
     _groups: list[list[SegmentSource]] = field(default_factory=list)
+    # Producers of whose transaction records were kept since the last marker.
+    _writing: set[int] = field(default_factory=set)
     _slice_began: float = 0.0
 
     def build_map(self) -> None:
@@ -189,7 +229,10 @@ class CompactionRound:
         last_offsets = self._last_offsets
         first_dirty = self.plan.first_dirty_offset
         for header, batch in _read_batches(source):
-            if header.last_offset < first_dirty or header.is_control:
+            if header.last_offset < first_dirty:
+                continue
+            if header.is_control or self.plan.is_aborted(header):
+                self.end_offset = header.next_offset
                 continue
             if len(last_offsets) + header.records_count > self.keys_max and last_offsets:
                 return False
@@ -223,10 +266,28 @@ class CompactionRound:
         cleaned.finish_time_index()
         cleaned.offset_index.write(cleaned.path(INDEX_SUFFIX + CLEANED_SUFFIX))
         cleaned.time_index.write(cleaned.path(TIME_INDEX_SUFFIX + CLEANED_SUFFIX))
+        self._write_aborted(cleaned)
         # Retention goes by the file's age where records carry no timestamps.
         modified_ns = os.stat(last.path).st_mtime_ns
         os.utime(path, ns=(modified_ns, modified_ns))
-        return CleanedSegment(segment=cleaned, replaces=tuple(s.base_offset for s in group))
+        replaces = tuple(source.base_offset for source in group)
+        return CleanedSegment(segment=cleaned, replaces=replaces, end_offset=self.end_offset)
+
+    def _write_aborted(self, cleaned: Segment) -> None:
+        """Write which aborted transactions the cleaned segment may still have records of.
+
+        Of those that ended below the end of the round nothing is left, here or earlier.
+        """
+        first_offset = max(cleaned.base_offset, self.end_offset)
+        rest = [
+            one
+            for aborted in self.plan.aborted.values()
+            for one in aborted
+            if first_offset <= one.last_offset < cleaned.next_offset
+        ]
+        rest.sort(key=attrgetter("last_offset"))
+        path = cleaned.path(TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX)
+        write_transaction_index(path, rest, is_synced=True)
 
     def _write_retained(
         self, out: BinaryIO, cleaned: Segment, header: BatchHeader, batch: bytes
@@ -247,8 +308,42 @@ class CompactionRound:
 
     def _retain(self, header: BatchHeader, batch: bytes) -> bytes | None:
         """The batch without replaced records; the same bytes if it lost none, None if all."""
-        if header.is_control or header.base_offset >= self.end_offset:
+        if header.base_offset >= self.end_offset:
             return batch
+        if header.is_control:
+            return self._retain_control(header, batch)
+        if self.plan.is_aborted(header):
+            return self._empty_batch(header)
+        retained = self._retain_records(header, batch)
+        if retained is not None and header.is_transactional and read_header(retained).records_count:
+            self._writing.add(header.producer_id)
+        return retained
+
+    def _retain_control(self, header: BatchHeader, batch: bytes) -> bytes | None:
+        """A marker, until nobody can need it any more."""
+        if read_marker(batch)[0] not in (ABORT, COMMIT):
+            return batch
+        has_records = header.producer_id in self._writing
+        self._writing.discard(header.producer_id)
+        tells_epoch = self.plan.marker_epochs.get(header.producer_id) == header.producer_epoch
+        if has_records or tells_epoch or header.next_offset == self.end_offset:
+            return batch
+        if header.has_delete_horizon:
+            return batch if self.plan.now_ms < header.base_timestamp else None
+        return build_batch(
+            list(iter_records(batch)),
+            base_offset=header.base_offset,
+            last_offset=header.last_offset,
+            partition_leader_epoch=header.partition_leader_epoch,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            attributes=header.attributes | DELETE_HORIZON_FLAG,
+            base_timestamp=self.plan.now_ms + self.plan.config.delete_retention_ms,
+            max_timestamp=header.max_timestamp if header.is_log_append_time else None,
+        )
+
+    def _retain_records(self, header: BatchHeader, batch: bytes) -> bytes | None:
         horizon_ms = header.base_timestamp if header.has_delete_horizon else None
         records: list[Record] = []
         has_tombstone = False
@@ -326,7 +421,9 @@ def swap_cleaned(log: PartitionLog, cleaned: CleanedSegment) -> FileRemoval | No
     by_base = {segment.base_offset: segment for segment in log.segments}
     olds = [by_base[base] for base in cleaned.replaces if base in by_base]
     new = cleaned.segment
-    suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
+    suffixes = [INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX]
+    if new.path(TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX).exists():
+        suffixes.insert(0, TRANSACTION_INDEX_SUFFIX)
     if log.is_closed or len(olds) != len(cleaned.replaces) or new.folder != log.folder:
         for suffix in suffixes:
             new.path(suffix + CLEANED_SUFFIX).unlink(missing_ok=True)
@@ -343,6 +440,9 @@ def swap_cleaned(log: PartitionLog, cleaned: CleanedSegment) -> FileRemoval | No
         log.failed = f"replacing cleaned segments failed ({error})"
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failed) from error
     log.replace_segments(olds, [new])
+    log.producer_states.transactions.forget_aborted(
+        new.base_offset, min(new.next_offset, cleaned.end_offset)
+    )
     return FileRemoval(removal.paths, log.folder)
 
 

@@ -36,8 +36,19 @@ from anabranch.log.producer_state import (
 )
 from anabranch.log.recovery import LoadedLog, load_log
 from anabranch.log.segment import Segment
+from anabranch.log.transactions import (
+    TRANSACTION_INDEX_SUFFIX,
+    AbortedTransaction,
+    write_transaction_index,
+)
 from anabranch.model.errors import ErrorCode, KafkaError
-from anabranch.wire.record_batch import LOG_APPEND_TIME_FLAG, read_header
+from anabranch.wire.control_records import build_marker, read_marker
+from anabranch.wire.record_batch import (
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from anabranch.log.slot_index import SlotIndexes
@@ -89,6 +100,7 @@ class PartitionLog:
         self.failed: str | None = None
         self.is_closed = False
         self.producer_states = loaded.producer_states
+        self._transactions = loaded.producer_states.transactions
         self.leader_epochs = loaded.leader_epochs
         self.leader_epochs.assign(leader_epoch, self.log_end_offset)
         # Which record is in which slot, for the readers of branches; None until there are any.
@@ -172,8 +184,12 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Readers of committed records may read below it; nothing is ever pending so far."""
-        return self.log_end_offset
+        """Readers of committed records may read below it: no transaction is open there."""
+        if not self._transactions.open:
+            return self.log_end_offset
+        # Records of a transaction that is open may be deleted like all others.
+        first_offset = self._transactions.last_stable_offset(self.log_end_offset)
+        return max(first_offset, self.log_start_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -192,14 +208,18 @@ class PartitionLog:
         now_ms: int,
         is_client: bool = True,
         zstd_allowed: bool = True,
+        has_transactional_id: bool = False,
     ) -> AppendInfo:
         """Append the one batch in `batch`, which is patched in place; KafkaError says why not.
 
         `is_client` false is for the broker's own records: control and transactional batches are
-        allowed then, and sequences are not checked.
+        allowed then, and sequences are not checked. `has_transactional_id` allows a client a
+        transactional batch; whoever calls knows that the partition is in its transaction.
         """
         config = self._config
-        header = check_header(batch, config.max_message_bytes, is_client, zstd_allowed)
+        header = check_header(
+            batch, config.max_message_bytes, is_client, zstd_allowed, has_transactional_id
+        )
         (
             _, _, _, _, _, attributes, last_offset_delta, base_timestamp, max_timestamp,
             producer_id, producer_epoch, base_sequence, _,
@@ -218,8 +238,9 @@ class PartitionLog:
                 max_timestamp = log_append_time_ms = now_ms
         if producer_id >= 0 and is_client:
             duplicate = self.producer_states.check(
-                producer_id, producer_epoch, base_sequence, last_offset_delta
-            )
+                producer_id, producer_epoch, base_sequence, last_offset_delta,
+                attributes & TRANSACTIONAL_FLAG,
+            )  # fmt: skip
             if duplicate is not None:
                 if log_append_time_ms >= 0:
                     log_append_time_ms = duplicate.timestamp
@@ -256,11 +277,35 @@ class PartitionLog:
             if is_client:
                 self.producer_states.record(
                     producer_id, producer_epoch, base_sequence, last_offset_delta, last_offset,
-                    max_timestamp, now_ms,
+                    max_timestamp, now_ms, attributes & TRANSACTIONAL_FLAG,
                 )  # fmt: skip
             else:
-                self.producer_states.record_header(read_header(batch), now_ms)
+                marker = read_marker(batch) if attributes & CONTROL_FLAG else (-1, -1)
+                self.producer_states.record_header(read_header(batch), now_ms, marker)
         return AppendInfo(first_offset, last_offset, log_append_time_ms, False)
+
+    def append_marker(
+        self,
+        control_type: int,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        now_ms: int,
+    ) -> AppendInfo:
+        """Commit or abort what a producer's transaction has written here, if it has any open.
+
+        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when somebody newer wrote.
+        """
+        self.producer_states.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        marker = build_marker(
+            control_type,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=now_ms,
+        )
+        return self.append(memoryview(bytearray(marker)), now_ms=now_ms, is_client=False)
 
     def _make_room(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
         """The segment to append to: the active one if the coarse test was wrong, or a new one."""
@@ -333,6 +378,7 @@ class PartitionLog:
         )
         try:
             old.seal()
+            self._write_aborted(old)
             write_snapshot(self.folder, self.log_end_offset, self.producer_states, is_synced=False)
             new.open_for_append(self._config, is_new=True)
         except OSError as error:
@@ -344,6 +390,11 @@ class PartitionLog:
         self._base_offsets.append(new.base_offset)
         self._active = new
         return new
+
+    def _write_aborted(self, segment: Segment, *, is_synced: bool = False) -> None:
+        aborted = self._transactions.aborted_in(segment.base_offset, segment.next_offset)
+        path = segment.path(TRANSACTION_INDEX_SUFFIX)
+        write_transaction_index(path, aborted, is_synced=is_synced)
 
     # Reading
 
@@ -393,6 +444,20 @@ class PartitionLog:
                 or segment.position_of(offset) < segment.size_bytes
             ):
                 return found
+
+    def aborted_transactions(
+        self, offset: int, records: bytes | memoryview
+    ) -> list[AbortedTransaction]:
+        """The aborted transactions that `records`, read from `offset` on, may hold records of."""
+        if not records or not self._transactions.has_aborted_after(offset):
+            return []
+        end_offset = offset
+        position = 0
+        while position < len(records):
+            header = read_header(records, position)
+            end_offset = header.next_offset
+            position += header.size_bytes
+        return self._transactions.aborted_between(offset, end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record whose timestamp is not below `timestamp`, or None."""
@@ -462,6 +527,8 @@ class PartitionLog:
         self._segments = sorted([*kept, *new], key=lambda segment: segment.base_offset)
         self._base_offsets = [segment.base_offset for segment in self._segments]
         self._unsynced = [segment for segment in self._unsynced if id(segment) not in gone]
+        for segment in old if not new else ():
+            self._transactions.forget_aborted(segment.base_offset, segment.next_offset)
         self.replacements += 1
         if self.slot_indexes is not None:
             self.slot_indexes.forget(old)
@@ -476,6 +543,8 @@ class PartitionLog:
         for segment in self._unsynced:
             sealed += segment.file_paths()
             sealed.append(snapshot_path(self.folder, segment.next_offset))
+            if self._transactions.aborted_in(segment.base_offset, segment.next_offset):
+                sealed.append(segment.path(TRANSACTION_INDEX_SUFFIX))
         try:
             fd = os.dup(self._active.fd)
         except OSError as error:
@@ -539,6 +608,7 @@ class PartitionLog:
             if is_clean:
                 self.flush(now_ms)
                 self._active.seal()
+                self._write_aborted(self._active, is_synced=True)
                 self._write_checkpoints()
                 if self.slot_indexes is not None:
                     self.slot_indexes.write_all()

@@ -8,7 +8,10 @@ The rules, as in Kafka's ProducerStateManager:
 - a producer id that is not known may start at any sequence (its state may have expired);
 - the same epoch must go on with the next sequence; 0 follows 2^31 - 1;
 - a batch equal in first and last sequence to one of the five is a duplicate, not an error;
-- a lower epoch is fenced; a higher one must start at sequence 0.
+- a lower epoch is fenced; a higher one must start at sequence 0;
+- while a producer's transaction is open, all that it writes belongs to it (KIP-98);
+- a marker ends the transaction. One of a newer epoch also ends that of the producer, so what an
+  earlier one sends late cannot become part of the next transaction (KIP-890).
 
 The snapshot is Kafka's file, version 1. It holds the last batch of each producer only, so opening
 a log reads the headers of its last few batches again to know the other four.
@@ -24,7 +27,9 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from anabranch.log.checkpoints import write_atomically
+from anabranch.log.transactions import Transactions
 from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.wire.control_records import ABORT, COMMIT
 from anabranch.wire.record_batch import BatchHeader
 
 BATCHES_KEPT: Final = 5
@@ -87,13 +92,19 @@ class ProducerDescription:
 class ProducerStates:
     """The producers of one partition. Only the event loop touches it."""
 
-    __slots__ = ("entries",)
+    __slots__ = ("entries", "transactions")
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
+        self.transactions = Transactions()
 
     def check(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, last_offset_delta: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_offset_delta: int,
+        is_transactional: int = False,
     ) -> ProducerBatch | None:
         """None when the batch may be appended, the earlier batch when it is a duplicate.
 
@@ -104,6 +115,13 @@ class ProducerStates:
             return None
         if producer_epoch == entry.producer_epoch:
             if base_sequence == entry.next_sequence:
+                if entry.current_txn_first_offset >= 0 and not is_transactional:
+                    raise KafkaError(
+                        ErrorCode.INVALID_TXN_STATE,
+                        f"producer {producer_id} has a transaction open since offset"
+                        f" {entry.current_txn_first_offset}; it must end it before it writes"
+                        " anything that does not belong to it",
+                    )
                 return None
             last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK
             for batch in entry.batches:
@@ -137,6 +155,7 @@ class ProducerStates:
         last_offset: int,
         timestamp: int,
         now_ms: int,
+        is_transactional: int = False,
     ) -> None:
         """Remember a batch that was appended."""
         entry = self.entries.get(producer_id)
@@ -158,13 +177,21 @@ class ProducerStates:
         entry.next_sequence = (last_sequence + 1) & SEQUENCE_MASK
         entry.last_timestamp = timestamp
         entry.last_seen_ms = now_ms
+        if is_transactional and entry.current_txn_first_offset < 0:
+            entry.current_txn_first_offset = last_offset - last_offset_delta
+            self.transactions.begin(producer_id, entry.current_txn_first_offset)
 
-    def record_header(self, header: BatchHeader, now_ms: int) -> None:
-        """Remember a batch found in the log while opening it, or appended by the broker itself."""
+    def record_header(
+        self, header: BatchHeader, now_ms: int, marker: tuple[int, int] = (-1, -1)
+    ) -> None:
+        """Remember a batch found in the log while opening it, or appended by the broker itself.
+
+        Of a marker, `marker` is the type and the coordinator's epoch.
+        """
         if header.producer_id < 0:
             return
         if header.is_control:
-            self._record_marker(header, now_ms)
+            self._record_marker(header, now_ms, *marker)
         else:
             self.record(
                 header.producer_id,
@@ -174,9 +201,30 @@ class ProducerStates:
                 header.last_offset,
                 header.max_timestamp,
                 now_ms,
+                header.is_transactional,
             )
 
-    def _record_marker(self, header: BatchHeader, now_ms: int) -> None:
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """KafkaError when a marker is of an earlier epoch than what was written."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        if producer_epoch < entry.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"the marker of producer {producer_id} has epoch {producer_epoch}, but a newer one"
+                f" wrote with epoch {entry.producer_epoch}",
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"the marker of producer {producer_id} is from coordinator epoch"
+                f" {coordinator_epoch}, but {entry.coordinator_epoch} wrote already",
+            )
+
+    def _record_marker(
+        self, header: BatchHeader, now_ms: int, control_type: int, coordinator_epoch: int
+    ) -> None:
         """A transaction marker carries no sequence; a newer epoch in it forgets the batches."""
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -188,6 +236,11 @@ class ProducerStates:
             entry.next_sequence = 0
         entry.last_timestamp = header.max_timestamp
         entry.last_seen_ms = now_ms
+        if control_type not in (ABORT, COMMIT):
+            return
+        entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
+        entry.current_txn_first_offset = -1
+        self.transactions.end(header.producer_id, header.last_offset, control_type)
 
     def recall_header(self, header: BatchHeader) -> None:
         """Put back a batch older than the one a snapshot holds; call with the newest first."""
@@ -240,6 +293,14 @@ class ProducerStates:
             producer_id: entry.batches[-1].last_offset
             for producer_id, entry in self.entries.items()
             if entry.batches
+        }
+
+    def marker_epochs(self) -> dict[int, int]:
+        """The epochs of producers of which only a marker tells, which compaction must keep."""
+        return {
+            producer_id: entry.producer_epoch
+            for producer_id, entry in self.entries.items()
+            if not entry.batches
         }
 
 
@@ -295,6 +356,13 @@ def decode_snapshot(content: bytes, now_ms: int) -> ProducerStates | None:
                 )
             )
             entry.next_sequence = (last_sequence + 1) & SEQUENCE_MASK
+    open_since = sorted(
+        (entry.current_txn_first_offset, producer_id)
+        for producer_id, entry in states.entries.items()
+        if entry.current_txn_first_offset >= 0
+    )
+    for first_offset, producer_id in open_since:
+        states.transactions.begin(producer_id, first_offset)
     return states
 
 

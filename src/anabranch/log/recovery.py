@@ -44,7 +44,15 @@ from anabranch.log.segment import (
     TIME_INDEX_SUFFIX,
     Segment,
 )
+from anabranch.log.transactions import (
+    TRANSACTION_INDEX_SUFFIX,
+    AbortedTransaction,
+    Transactions,
+    read_transaction_index,
+    write_transaction_index,
+)
 from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.wire.control_records import read_marker
 from anabranch.wire.record_batch import HEADER_SIZE, BatchHeader
 
 CLEANED_SUFFIX = ".cleaned"
@@ -59,6 +67,7 @@ _RELATIVE_OFFSET_MAX = 2**31 - 1
 _RECALL_BYTES = 5 * 1024 * 1024
 _RECALL_ENTRIES = 32
 _RECALL_SEGMENTS = 8
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SLOTS_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,21 +103,29 @@ def load_log(
     end_offset = 0
     # An orderly stop, like a recovery point, says that the disk has everything before it.
     safe_offset = math.inf if clean else recovery_point
+    # Below it files beside the segments are what they were when the segments were closed.
+    trusted_offset: float = math.inf
+    aborted: list[AbortedTransaction] = []
     if segments:
         if clean:
             recovery_point = segments[-1].base_offset
             clean = _load_active(segments[-1])
         first_checked = len(segments) - 1 if clean else _floor(segments, recovery_point)
         damaged = _rebuild_missing_indexes(segments[:first_checked])
+        aborted, unknown = _read_aborted(segments[: None if clean else first_checked])
+        if unknown is not None:
+            damaged = unknown if damaged is None else min(damaged, unknown)
         if damaged is not None:
             clean, recovery_point = False, damaged
         if not clean:
+            trusted_offset = segments[_floor(segments, recovery_point)].base_offset
             _check_segments(folder, segments, recovery_point, safe_offset, config, epochs)
         end_offset = segments[-1].next_offset
     if end_offset < log_start_offset or not segments:
         # Records up to the log's start were deleted for good, so the log cannot end before it.
         for segment in segments:
-            _unlink([*segment.file_paths(), segment.path(SLOTS_SUFFIX)])
+            optional = (SLOTS_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+            _unlink([*segment.file_paths(), *map(segment.path, optional)])
         segments = [_new_segment(folder, max(log_start_offset, 0), config, now_ms)]
         end_offset = segments[0].next_offset
     else:
@@ -116,7 +133,8 @@ def load_log(
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     epochs.truncate_end(end_offset)
     epochs.truncate_start(log_start_offset)
-    producer_states, snapshot_offset = _load_producers(folder, segments, now_ms)
+    producer_states, snapshot_offset = _load_producers(folder, segments, trusted_offset, now_ms)
+    _complete_aborted(producer_states.transactions, aborted, segments, trusted_offset)
     return LoadedLog(
         segments=segments,
         producer_states=producer_states,
@@ -159,6 +177,8 @@ def finish_interrupted(folder: Path) -> None:
             if is_complete and name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
                 swaps.append(base_offset)
                 continue
+            if is_complete and name.endswith(TRANSACTION_INDEX_SUFFIX + SWAP_SUFFIX):
+                continue  # it cannot be made anew from the cleaned segment
         if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX, checkpoints.TMP_SUFFIX)):
             os.unlink(folder / name)
     for base_offset in swaps:
@@ -170,10 +190,13 @@ def _finish_swap(folder: Path, base_offset: int) -> None:
     swap = folder / f"{base_offset:020d}{LOG_SUFFIX}{SWAP_SUFFIX}"
     next_offset = _next_offset_of(swap, base_offset)
     for name in os.listdir(folder):
-        if name.endswith((LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SLOTS_SUFFIX)) and (
+        if name.endswith((LOG_SUFFIX, *_INDEX_SUFFIXES)) and (
             base_offset <= _base_offset(name) < next_offset or _base_offset(name) == base_offset
         ):
             os.unlink(folder / name)
+    aborted = folder / f"{base_offset:020d}{TRANSACTION_INDEX_SUFFIX}{SWAP_SUFFIX}"
+    if aborted.exists():
+        os.rename(aborted, aborted.with_suffix(""))
     os.rename(swap, swap.with_suffix(""))
     _LOG.info("%s: finished the interrupted cleaning of segment %d", folder.name, base_offset)
 
@@ -198,7 +221,7 @@ def _find_segments(folder: Path, config: LogConfig, now_ms: int) -> list[Segment
     """The segments on disk, oldest first; index files without a segment are removed."""
     names = set(os.listdir(folder))
     bases = sorted(_base_offset(name) for name in names if _is_segment_file(name, LOG_SUFFIX))
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, SLOTS_SUFFIX):
+    for suffix in _INDEX_SUFFIXES:
         for name in names:
             if _is_segment_file(name, suffix) and _base_offset(name) not in bases:
                 os.unlink(folder / name)
@@ -386,12 +409,13 @@ def _check_batches(
 
 
 def _load_producers(
-    folder: Path, segments: list[Segment], now_ms: int
+    folder: Path, segments: list[Segment], trusted_offset: float, now_ms: int
 ) -> tuple[ProducerStates, int]:
     """The newest snapshot that does not lie beyond the log's end, and what was written since.
 
     Also returned is the offset of that snapshot, or -1 without one. Snapshots are kept for the
-    starts of segments; all others but the newest are strays.
+    starts of segments; all others but the newest are strays. Those above `trusted_offset` may be
+    right, but what was aborted since is only found by reading on from before it.
     """
     end_offset = segments[-1].next_offset
     names = [name for name in os.listdir(folder) if _is_segment_file(name, SNAPSHOT_SUFFIX)]
@@ -401,7 +425,7 @@ def _load_producers(
     snapshot_offset = segments[0].base_offset
     for offset in offsets:
         path = snapshot_path(folder, offset)
-        if states is None and segments[0].base_offset <= offset <= end_offset:
+        if states is None and segments[0].base_offset <= offset <= min(end_offset, trusted_offset):
             states = load_snapshot(path, now_ms)
             if states is not None:
                 snapshot_offset = offset
@@ -411,24 +435,56 @@ def _load_producers(
     has_snapshot = states is not None
     states = states or ProducerStates()
     headers = _headers_between(segments, snapshot_offset, end_offset)
-    for header in headers:
+    for header, marker in headers:
         if header.base_offset in bases and header.base_offset > snapshot_offset:
             write_snapshot(folder, header.base_offset, states, is_synced=False)
-        states.record_header(header, now_ms)
+        states.record_header(header, now_ms, marker)
     _recall_batches(segments, snapshot_offset, states)
     return states, snapshot_offset if has_snapshot else -1
 
 
 def _headers_between(
     segments: list[Segment], start_offset: int, end_offset: int
-) -> Iterable[BatchHeader]:
+) -> Iterable[tuple[BatchHeader, tuple[int, int]]]:
+    """The headers of all batches there, of markers with what they say."""
     for segment in segments:
         if segment.next_offset > start_offset and start_offset < end_offset:
             position = segment.position_of(start_offset)
             while position < segment.size_bytes:
                 header = segment.header_at(position)
-                yield header
+                marker = (-1, -1)
+                if header.is_control:
+                    marker = read_marker(segment.batch_at(position))
+                yield header, marker
                 position += header.size_bytes
+
+
+def _read_aborted(segments: Iterable[Segment]) -> tuple[list[AbortedTransaction], int | None]:
+    """The aborted transactions of segments; the base offset of one whose file is damaged."""
+    aborted: list[AbortedTransaction] = []
+    for segment in segments:
+        found = read_transaction_index(segment.path(TRANSACTION_INDEX_SUFFIX))
+        if found is None:
+            return aborted, segment.base_offset
+        aborted += found
+    return aborted, None
+
+
+def _complete_aborted(
+    transactions: Transactions,
+    aborted: list[AbortedTransaction],
+    segments: list[Segment],
+    trusted_offset: float,
+) -> None:
+    """Put what the files say before what was found in the log, and write the files of the rest."""
+    known = [one for one in aborted if one.last_offset < trusted_offset]
+    found = [one for one in transactions.aborted if one.last_offset >= trusted_offset]
+    transactions.aborted = known + found
+    for segment in segments:
+        if segment.base_offset >= trusted_offset:
+            rest = transactions.aborted_in(segment.base_offset, segment.next_offset)
+            path = segment.path(TRANSACTION_INDEX_SUFFIX)
+            write_transaction_index(path, rest, is_synced=True)
 
 
 def _recall_batches(segments: list[Segment], offset: int, states: ProducerStates) -> None:

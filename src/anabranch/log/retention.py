@@ -16,6 +16,7 @@ from anabranch.log.partition_log import PartitionLog
 from anabranch.log.producer_state import snapshot_path
 from anabranch.log.recovery import DELETED_SUFFIX
 from anabranch.log.segment import SLOTS_SUFFIX, Segment
+from anabranch.log.transactions import TRANSACTION_INDEX_SUFFIX
 from anabranch.model.errors import ErrorCode, KafkaError
 
 
@@ -92,7 +93,8 @@ def retire_files(segments: Sequence[Segment], others: Sequence[Path] = ()) -> Fi
     renamed = []
     for segment in segments:
         segment.close()
-        others = [*segment.file_paths(), segment.path(SLOTS_SUFFIX), *others]
+        optional = (SLOTS_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+        others = [*segment.file_paths(), *map(segment.path, optional), *others]
     for path in others:
         target = path.with_name(path.name + DELETED_SUFFIX)
         with contextlib.suppress(FileNotFoundError):
