@@ -44,6 +44,7 @@ from anabranch.model.sub_codes import SubCode
 from anabranch.wire.messages.cooperation import RangeFetchAnswer
 from anabranch.wire.messages.fetch import (
     FETCH,
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
     FetchRequest,
@@ -172,7 +173,11 @@ class _Fetch:
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
             diverging_epoch=diverging_epoch,
-            aborted_transactions=[] if self.read_committed and not diverging_epoch else None,
+            aborted_transactions=(
+                _aborted(log, wanted.fetch_offset, records)
+                if self.read_committed and not diverging_epoch
+                else None
+            ),
             records=records,
             range_fetch=self._range_answer(wanted),
         ), found_bytes
@@ -233,6 +238,16 @@ class _Fetch:
                     branches.covered_offset(wanted),
                     branches.reached_offset(wanted),
                 )
+
+
+def _aborted(
+    log: PartitionLog, offset: int, records: bytes | memoryview
+) -> list[AbortedTransaction]:
+    """The transactions whose records the client has to leave out."""
+    return [
+        AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in log.aborted_transactions(offset, records)
+    ]
 
 
 def _failed(wanted: FetchedPartition, error: KafkaError, read_committed: bool) -> PartitionData:
