@@ -17,6 +17,7 @@ from anabranch.broker.branch_progress import BranchProgress
 from anabranch.broker.dispositions import Dispositions
 from anabranch.broker.group_configs import GroupConfigValues
 from anabranch.broker.group_metrics import GroupMetrics
+from anabranch.broker.range_loads import RangeLoads
 from anabranch.broker.shard_driver import ShardDriver
 from anabranch.broker.stuck_ranges import StuckRanges
 from anabranch.broker.topics import Topic
@@ -25,7 +26,8 @@ from anabranch.config.group_config import migration_policy
 from anabranch.config.layers import DynamicConfigs, overlay_topic_values
 from anabranch.coordinator.cooperative.book import GroupProgress
 from anabranch.coordinator.cooperative.commands import CountStuck, TakeAcks
-from anabranch.coordinator.cooperative.records import ProgressWritten
+from anabranch.coordinator.cooperative.load import SlotWeights
+from anabranch.coordinator.cooperative.records import Place, ProgressWritten
 from anabranch.coordinator.cooperative.settings import CooperativeSettings
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.assignors.registry import build_registry
@@ -65,6 +67,7 @@ class GroupCoordinator:
             consumer_settings=self._consumer_settings,
             broker_members=self.consumer_members,
             cooperative_settings=self.cooperative_settings,
+            slot_weights=self._slot_weights,
             progress_bytes=self.progress_bytes,
         )
         self._cooperative: tuple[DynamicConfigs, CooperativeSettings] | None = None
@@ -84,6 +87,7 @@ class GroupCoordinator:
         )
         self.dispositions = Dispositions(broker)
         self.stuck_ranges = StuckRanges(broker, self, self._executor, steady_ms)
+        self.range_loads = RangeLoads(broker, self, self._executor, steady_ms)
         self._drivers: list[ShardDriver] = []
         self._waiters = itertools.count(1)
         topic = broker.topics.get(JOURNAL_TOPIC)
@@ -133,6 +137,7 @@ class GroupCoordinator:
         self.dispositions.stop()
         self.branch_progress.stop()
         self.stuck_ranges.stop()
+        self.range_loads.stop()
         self._executor.shutdown(wait=True, cancel_futures=True)
         for driver in self._drivers:
             driver.stop()
@@ -188,6 +193,9 @@ class GroupCoordinator:
         if self._cooperative is None or self._cooperative[0] is not dynamic:
             self._cooperative = dynamic, _make_cooperative_settings(self._broker)
         return self._cooperative[1]
+
+    def _slot_weights(self, group_id: str) -> Mapping[Place, SlotWeights]:
+        return self.range_loads.weights_of(group_id)
 
     def _group_config_changed(self, group_id: str) -> None:
         self._consumer_settings_of.clear()
@@ -307,6 +315,7 @@ class GroupCoordinator:
         )
         yield from self.branch_progress.collect_metrics()
         yield from self.stuck_ranges.collect_metrics()
+        yield from self.range_loads.collect_metrics()
         yield INDIVIDUAL_COMMIT_BYTES, {(): self.progress_bytes()}
 
     # Chores ---------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ import asyncio
 import functools
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from operator import attrgetter
+from typing import Any, Protocol, TypeVar
 
-from anabranch.branch.progress import Tally
 from anabranch.broker.deferred import Deferred
 from anabranch.broker.partition import Partition
 from anabranch.log.partition_log import PartitionLog
@@ -33,6 +33,18 @@ _base_offset = attrgetter("base_offset")
 _Job = tuple[Callable[[], object], Callable[[], object]]
 
 
+class Tally(Protocol):
+    """Whoever counts: takes the blocks of what follows in the log, below its end."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+    def add(self, blocks: Iterable[memoryview], /) -> None: ...
+
+
+SomeTally = TypeVar("SomeTally", bound=Tally)
+
+
 class _Scan:
     """One way through a log."""
 
@@ -43,7 +55,7 @@ class _Scan:
         self.position = from_offset
         self.tally = tally
         self.is_between_segments = False
-        self.done: Deferred[Tally] = Deferred()
+        self.done: Deferred[Any] = Deferred()
 
 
 class SlotScans:
@@ -54,7 +66,7 @@ class SlotScans:
         # Whose turn it is on each log that is scanned now, and who waits.
         self._queues: dict[PartitionLog, deque[_Scan]] = {}
 
-    def scan(self, partition: Partition, from_offset: int, tally: Tally) -> Deferred[Tally]:
+    def scan(self, partition: Partition, from_offset: int, tally: SomeTally) -> Deferred[SomeTally]:
         """Count the records of a source's partition from an offset on, up to the tally's end.
 
         It fails with a KafkaError when the log cannot be read any more.

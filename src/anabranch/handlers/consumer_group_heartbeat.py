@@ -13,6 +13,7 @@ from operator import attrgetter, itemgetter
 
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
+from anabranch.broker.range_loads import RangeReport
 from anabranch.config.group_config import serves_consumer_protocol
 from anabranch.coordinator.cooperative.unit_cuts import joined_units
 from anabranch.coordinator.group.consumer_commands import (
@@ -37,6 +38,7 @@ from anabranch.wire.messages.cooperation import (
     CooperationAnswer,
     KeyRange,
     OwnedRange,
+    RangeLoad,
 )
 
 _FIRST_WITH_OWN_MEMBER_ID = 1
@@ -55,6 +57,8 @@ def handle(
         owned = _units(request.topic_partitions)
         if cooperation is not None:
             owned = _held_units(cooperation)
+            reports = [_report(load) for load in cooperation.loads]
+            broker.groups.range_loads.take(request.group_id, request.member_id, reports)
     except KafkaError as error:
         return _response(error)
     names = request.subscribed_topic_names
@@ -95,6 +99,11 @@ def _held_units(cooperation: Cooperation) -> tuple[Unit, ...] | None:
         for held in cooperation.held
         for one in held.ranges
     )
+
+
+def _report(load: RangeLoad) -> RangeReport:
+    slots = read_key_range(KeyRange(first_hash=load.first_hash, last_hash=load.last_hash))
+    return RangeReport(Unit(load.topic_id, load.partition, slots), load.records, load.busy_us)
 
 
 def read_key_range(one: KeyRange) -> SlotRange:

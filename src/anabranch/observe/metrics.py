@@ -127,6 +127,18 @@ GROUP_STUCK_RECORDS = Metric(
     Kind.COUNTER,
     "Records that a member did not finish in time, each time that happened.",
 )
+GROUP_LOAD_IMBALANCE = Metric(
+    "anabranch_group_load_imbalance",
+    Kind.GAUGE,
+    "The load of the busiest member of a group that shares partitions, over the mean of all.",
+    ("group",),
+)
+GROUP_HOT_SLOTS = Metric(
+    "anabranch_group_hot_slots",
+    Kind.GAUGE,
+    "Slots, keys mostly, that are more work than a fair share: no assignment can split them.",
+    ("group", "topic", "partition"),
+)
 INDIVIDUAL_COMMIT_BYTES = Metric(
     "anabranch_individual_commit_bytes",
     Kind.GAUGE,
@@ -151,6 +163,8 @@ METRICS = (
     GROUP_STALLED_SECONDS,
     GROUP_WINDOW_STAGE,
     GROUP_STUCK_RECORDS,
+    GROUP_LOAD_IMBALANCE,
+    GROUP_HOT_SLOTS,
     INDIVIDUAL_COMMIT_BYTES,
 )
 

@@ -279,7 +279,7 @@ class ArrivalRates:
         # The weight of the time before the first look, for which nothing is known.
         self._unseen = 1.0
 
-    def update(self, counts: Mapping[int, int], now_ms: int) -> None:
+    def update(self, counts: Mapping[int, float], now_ms: int) -> None:
         """Take in what arrived since the last update; at the price of the slots that are named."""
         elapsed_ms = now_ms - self._updated_ms
         if elapsed_ms <= 0:
