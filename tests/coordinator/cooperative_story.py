@@ -13,12 +13,14 @@ from typing import Any
 
 from anabranch.coordinator.cooperative.acks import NO_WATERMARK, Ack, LogFacts
 from anabranch.coordinator.cooperative.commands import (
+    Decision,
     Failure,
     LogsFound,
     LogState,
     PartitionAcks,
     PartitionAnswer,
     TakeAcks,
+    TakeDecisions,
 )
 from anabranch.coordinator.cooperative.progress import PartitionProgress
 from anabranch.coordinator.cooperative.records import (
@@ -314,6 +316,19 @@ class Desk:
 
     def fail(self, member_id: str, epoch: int, *failures: Failure, **facts: Any) -> Step:
         return self.take(member_id, epoch, self.part(failures=failures, **facts))
+
+    def decide(self, *decisions: Decision, partition: int = 0, group_id: str = GROUP) -> Step:
+        """Decisions of somebody who looks after the group."""
+        return self.submit(
+            TakeDecisions(
+                group_id=group_id,
+                topic=TOPIC,
+                topic_id=TOPIC_ID,
+                partition=partition,
+                log_start_offset=self.logs[TOPIC_ID, partition].start,
+                decisions=decisions,
+            )
+        )
 
     def commit(
         self,

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 import test_cooperative_acks
 import test_cooperative_book
+import test_cooperative_decisions
 import test_cooperative_window
 from cooperative_story import Desk
 from test_group_guards import Guard, functions_of, removed, told
@@ -17,6 +18,7 @@ from test_group_guards import Guard, functions_of, removed, told
 from anabranch.coordinator.cooperative import (
     acks,
     book,
+    decisions,
     holdings,
     individual_commit,
     plain_commit,
@@ -29,6 +31,7 @@ from anabranch.coordinator.cooperative import (
 MODULES: tuple[ModuleType, ...] = (
     acks,
     book,
+    decisions,
     holdings,
     individual_commit,
     plain_commit,
@@ -56,7 +59,12 @@ def conditions() -> list[Guard]:
 
 
 def first_failure() -> str | None:
-    for module in (test_cooperative_book, test_cooperative_acks, test_cooperative_window):
+    for module in (
+        test_cooperative_book,
+        test_cooperative_acks,
+        test_cooperative_window,
+        test_cooperative_decisions,
+    ):
         for story in told(module):
             try:
                 story()
@@ -98,6 +106,8 @@ def test_the_conditions_are_found():
         "check_owner",
         "take_plain_commit",
         "next_attempt",
+        "attempt_after",
+        "waiting_attempt",
         "logs_found",
         "settle",
     }
