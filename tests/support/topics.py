@@ -1,4 +1,4 @@
-"""Making topics for tests, through the raw client."""
+"""Making topics for tests and changing settings, through the raw client."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,16 @@ from anabranch.wire.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from anabranch.wire.messages.incremental_alter_configs import (
+    INCREMENTAL_ALTER_CONFIGS,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from support.raw_client import RawClient
+
+_TOPIC_RESOURCE = 2
+_BROKER_RESOURCE = 4
 
 
 def create_topic(
@@ -28,3 +37,24 @@ def create_topic(
     assert made.error_code == ErrorCode.NONE, f"{made.error_code}: {made.error_message}"
     topic_id: bytes = made.topic_id
     return topic_id
+
+
+def alter_topic(bootstrap: str, name: str, configs: Mapping[str, str]) -> None:
+    """Set settings of a topic."""
+    _alter(bootstrap, _TOPIC_RESOURCE, name, configs)
+
+
+def alter_brokers(bootstrap: str, configs: Mapping[str, str]) -> None:
+    """Set settings of all brokers of the cluster."""
+    _alter(bootstrap, _BROKER_RESOURCE, "", configs)
+
+
+def _alter(bootstrap: str, kind: int, name: str, configs: Mapping[str, str]) -> None:
+    changes = [IncrementalAlterableConfig(name=one, value=value) for one, value in configs.items()]
+    resource = IncrementalAlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=changes
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    with RawClient(bootstrap) as client:
+        (answer,) = client.send(INCREMENTAL_ALTER_CONFIGS, 1, request).responses
+    assert answer.error_code == ErrorCode.NONE, f"{answer.error_code}: {answer.error_message}"
