@@ -25,6 +25,7 @@ import test_consumer_sharing_assignors
 import test_consumer_size
 import test_consumer_static
 import test_consumer_topics
+import test_cooperative_engine_stories
 import test_reconcile
 from consumer_story import ConsumerStory
 from test_group_guards import Guard, functions_of, removed, told
@@ -50,6 +51,7 @@ STORIES: dict[ModuleType, list[ModuleType]] = {
         test_consumer_restart,
         test_consumer_regex,
         test_consumer_ranges,
+        test_cooperative_engine_stories,
     ],
     consumer_leave: [test_consumer_leaving],
     consumer_moves: [test_consumer_moves],

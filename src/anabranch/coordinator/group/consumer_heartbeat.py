@@ -168,7 +168,8 @@ def take_step(
         draft.write_member(member)
     if has_new_regex:
         drop_unused_regex(draft, before.subscribed_topic_regex)
-    causes = _causes(draft, before, member) if member is not before else ()
+    is_news = member is not before or before.member_epoch == JOINING_EPOCH
+    causes = _causes(draft, before, member) if is_news else ()
     settle_target(draft, causes, must_succeed=True)
     if has_new_regex:
         resolve_if_needed(draft)
@@ -249,6 +250,9 @@ def replace_static(draft: ConsumerDraft, holder: ConsumerMember, member_id: str)
         previous_member_epoch=JOINING_EPOCH,
         state=MemberState.STABLE,
     )
+    if holder.shares:
+        # Key ranges have fencing tokens, which must grow: it gets them anew, at a new epoch.
+        successor = successor.with_(assigned={}, pending_revocation={})
     draft.write_member(successor)
     draft.write_target(member_id, target)
     draft.write_current(successor)
@@ -340,8 +344,10 @@ def _causes(
     cause = Cause.JOIN if is_joining else Cause.SUBSCRIPTION
     if member.subscribed_topic_names != before.subscribed_topic_names:
         yield cause
-    if member.shares != before.shares and not is_joining:
-        yield Cause.SUBSCRIPTION
+    if member.shares != before.shares:
+        yield cause
+    if before.shares and before.member_epoch == JOINING_EPOCH:
+        yield cause  # a static member that came back to its ranges
     regex, regex_before = member.subscribed_topic_regex or "", before.subscribed_topic_regex or ""
     if regex != regex_before and (not regex or is_resolved(draft, regex)):
         yield cause

@@ -1,0 +1,43 @@
+"""What the engine machine has found, told once more in small."""
+
+from typing import Any
+
+import pytest
+from test_consumer_ranges import join, settle, shared
+
+from anabranch.model.errors import ErrorCode
+from anabranch.model.units import SLOT_COUNT
+
+
+def epochs_of(story: Any, member_id: str) -> set[int]:
+    return set(story.member(member_id).assigned.values())
+
+
+def test_a_static_member_comes_back_to_its_ranges_at_a_new_epoch() -> None:
+    """Fencing tokens grow: what its last self still does can be told from what it does now."""
+    story = shared(t=1)
+    join(story, "a", instance_id="i")
+    join(story, "b")
+    before = max(epochs_of(story, "a") | epochs_of(story, "b"))
+    slots = {unit.slots for unit in story.member("a").assigned}
+    story.wait(1_000)
+    story.leave_for_a_while("a", "i")
+    story.join("a2", instance_id="i", shares=True)
+    settle(story)
+    assert {unit.slots for unit in story.member("a2").assigned} == slots
+    assert min(epochs_of(story, "a2")) > before
+
+
+@pytest.mark.parametrize("pause_ms", [0, 1_000])
+def test_a_static_member_that_shares_no_more_gets_whole_partitions(pause_ms: int) -> None:
+    """The same instance comes back with another client, which knows nothing of key ranges."""
+    story = shared(t=1)
+    join(story, "a", instance_id="i")
+    join(story, "b")
+    story.wait(pause_ms)
+    story.leave_for_a_while("a", "i")
+    step = story.join("a2", instance_id="i")
+    assert step.answer.error is ErrorCode.NONE
+    settle(story)
+    held = sum(unit.slots.end - unit.slots.first for unit in story.member("a2").assigned)
+    assert held in (0, SLOT_COUNT)
