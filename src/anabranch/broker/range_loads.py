@@ -304,7 +304,11 @@ class RangeLoads:
                 place: _with_backlog(arriving[place], backlogs.get(place), horizon_s)
                 for place in view.shared_places()
             }
-            return balance.judge(view, rates, now_ms, rules)
+            coming = sum(sum(arriving[place].values()) for place in rates)
+            all_work = sum(sum(of_slots.values()) for of_slots in rates.values())
+            # Half of it, and so as much as comes in a while, waits.
+            is_behind = all_work > 2 * coming
+            return balance.judge(view, rates, now_ms, is_behind=is_behind, rules=rules)
 
         judgement = await self._in_thread(judge)
         if judgement.verdict not in (Verdict.EARLY, Verdict.UNSETTLED):

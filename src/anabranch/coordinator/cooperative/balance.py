@@ -123,9 +123,14 @@ class GroupBalance:
         view: GroupView,
         rates: Mapping[Partition, Mapping[int, float]],
         now_ms: int,
+        *,
+        is_behind: bool = False,
         rules: ResplitRules = DEFAULT_RULES,
     ) -> Judgement:
-        """Look at a group with what its slots have to do, in records per second."""
+        """Look at a group with what its slots have to do, in records per second.
+
+        `is_behind` is whether that is much more than what arrives.
+        """
         self._take_reports(rates, now_ms)
         weights = {place: self._costs[place].weights(of_slots) for place, of_slots in rates.items()}
         if view.shape != self._shape:
@@ -140,6 +145,7 @@ class GroupBalance:
             weights,
             now_ms,
             is_settled=view.is_settled,
+            is_behind=is_behind,
             rules=rules,
         )
         self._state = decision.state

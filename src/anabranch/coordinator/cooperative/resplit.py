@@ -10,7 +10,8 @@ Rules
 - It acts after three uneven ticks of 5 s in a row. While a move or an assignment is under way the
   loads say nothing, and ticks start over.
 - After it acted it pauses: 30 s while the load grows or stays, because somebody is overloaded, and
-  5 min while it shrinks, because then time helps too.
+  5 min while it shrinks, because then time helps too. A group that works off a backlog has less to
+  do all the time, and is overloaded nevertheless (`is_behind`).
 - One round moves a fifth of the load at most, in intervals of an eighth of a fair load, and takes
   no more than half of its load from anybody. A slot that is heavier than that moves as the only one
   of its round. The most overloaded member gives first, light slots before heavy ones, to whoever
@@ -126,9 +127,13 @@ def decide(
     now_ms: int,
     *,
     is_settled: bool = True,
+    is_behind: bool = False,
     rules: ResplitRules = DEFAULT_RULES,
 ) -> Decision:
-    """One tick. `is_settled` is whether members have what `owners` says, with nothing under way."""
+    """One tick. `is_settled` is whether members have what `owners` says, with nothing under way.
+
+    `is_behind` is whether there is more to do than what arrives.
+    """
     since_ms = rules.tick_ms if state.tick_ms is None else now_ms - state.tick_ms
     # A clock that was set back is a tick too, else it would be waited for.
     if 0 <= since_ms < rules.tick_ms:
@@ -145,7 +150,7 @@ def decide(
         verdict = Verdict.EVEN
     elif ticks < rules.ticks:
         verdict = Verdict.WATCHING
-    elif _is_pausing(state, view.total, now_ms, rules):
+    elif _is_pausing(state, view.total, is_behind, now_ms, rules):
         verdict = Verdict.PAUSING
     else:
         moves = tuple(view.run())
@@ -155,10 +160,12 @@ def decide(
     return Decision(state, moves, verdict, view.imbalance, view.hot)
 
 
-def _is_pausing(state: ResplitState, load: int, now_ms: int, rules: ResplitRules) -> bool:
+def _is_pausing(
+    state: ResplitState, load: int, is_behind: bool, now_ms: int, rules: ResplitRules
+) -> bool:
     if state.acted_ms is None:
         return False
-    is_shrinking = load < state.acted_load * _SHRUNK
+    is_shrinking = load < state.acted_load * _SHRUNK and not is_behind
     pause_ms = rules.shrinking_pause_ms if is_shrinking else rules.growing_pause_ms
     return 0 <= now_ms - state.acted_ms < pause_ms
 
