@@ -1,0 +1,1 @@
+"""Transactions: producers that are known by name, and the partitions they write to as one."""

@@ -1,0 +1,31 @@
+"""What changes a shard of transactions: the records that `replay` takes.
+
+`TransactionWritten` is durable, the only type of `__transaction_state`. `MarkersProgressed` is
+soft: after a restart all markers of a prepared transaction are written again, which does no harm.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from anabranch.coordinator.transaction.state import TopicPartition, Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionWritten:
+    """A transactional id as it is now, or None when it is forgotten."""
+
+    is_durable: ClassVar[bool] = True
+    transactional_id: str
+    transaction: Transaction | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkersProgressed:
+    """The partitions that a prepared transaction's marker is still missing in."""
+
+    is_durable: ClassVar[bool] = False
+    transactional_id: str
+    missing: frozenset[TopicPartition]
+
+
+TransactionRecord = TransactionWritten | MarkersProgressed
