@@ -221,15 +221,16 @@ class Desk:
             for key in [key for key, value in journal.items() if value is None]:
                 del journal[key]
 
-    def restart(self) -> list[Step]:
-        """kill -9 and start; the logs are what they are by now. What timers wrote comes last."""
+    def restart(self, missing: Place | None = None) -> list[Step]:
+        """kill -9 and start; the logs are what they are by now, but for one that may be missing.
+        What timers wrote comes last."""
         self.shard = self.read()
         self.timers = Timers()
         epochs = self.shard.epochs_in_doubt()
         logs = {
             place: self.logs[place].state(some)
             for place, some in epochs.items()
-            if place[0] in {topic.topic_id for topic in self.topics.values()}
+            if place[0] in {topic.topic_id for topic in self.topics.values()} and place != missing
         }
         found = self.shard.decide(LogsFound(logs=logs), self.now_ms)
         assert not any(record.is_durable for record in found.records)

@@ -21,6 +21,7 @@ from cooperative_story import (
 )
 
 from anabranch.coordinator.cooperative.acks import AckOutcome
+from anabranch.coordinator.cooperative.book import ProgressBook, Tracked
 from anabranch.coordinator.cooperative.commands import Failure, FailureOutcome
 from anabranch.coordinator.cooperative.progress import Attempt, Interval, PartitionProgress
 from anabranch.coordinator.cooperative.records import (
@@ -891,17 +892,107 @@ def test_retention_while_nobody_looked():
     assert desk.intervals() == (Interval(LOW, 50), Interval(HIGH, UNKNOWN))
 
 
+def test_retention_of_what_was_committed_meanwhile():
+    """The committed offset speaks for slots nobody had spoken of, and then retention counts."""
+    desk = sharing()
+    desk.ack("a", 6, ack(LOW, 5, 10))
+    individual = dict(desk.individual)
+    desk.ack("b", 6, ack(HIGH, 5, 8))
+    desk.individual = individual
+    desk.logs[PLACE].start = 50
+    desk.restart()
+    assert desk.intervals() == (Interval(ALL_SLOTS, 50),)
+
+
 def test_progress_without_a_committed_offset():
     """Belongs to a group that was deleted, or was never answered: nobody goes on with it."""
     desk = begun(ack(ALL_SLOTS, 5, -1, (20, 24)))
     desk.primary = {}
     desk.restart()
-    assert (desk.progress(), desk.ring()) == (None, [])
+    assert desk.progress() is None
     desk.holds("a", 6, WHOLE)
     step = desk.ack("a", 6, ack(ALL_SLOTS, 5, 3))
     assert step.records == [written(0, progress(Interval(ALL_SLOTS, 3))), committed(3)]
     desk.restart()
     assert desk.intervals() == (Interval(ALL_SLOTS, 3),)
+
+
+def test_progress_without_a_committed_offset_does_not_come_back():
+    """It is forgotten before a later commit could be taken for the one that it hung on."""
+    desk = begun(ack(ALL_SLOTS, 5, -1, (20, 24)))
+    individual = dict(desk.individual)
+    desk.leaves("a")
+    desk.submit(c.DeleteOffsets(group_id=GROUP, partitions=((TOPIC, 0),)))
+    desk.individual = individual
+    desk.restart()
+    (step,) = desk.ring()
+    assert step.records == [forgotten()]
+    desk.commit(2)
+    desk.restart()
+    assert (desk.progress(), desk.committed()) == (None, 2)
+
+
+def test_a_plain_commit_may_come_before_it_is_forgotten():
+    """Then it is forgotten with that, be it the owner's or one that follows from a branch."""
+    for partition in (0, 1):
+        desk = Desk()
+        place = (TOPIC_ID, partition)
+        desk.take("", -1, desk.part(ack(ALL_SLOTS, -1, 3, (20, 24)), partition=partition))
+        desk.primary = {}
+        desk.restart()
+        desk.commit(7, partitions=(1 - partition,))
+        if partition:
+            projected = c.ProjectedOffset(
+                topic=TOPIC,
+                topic_id=TOPIC_ID,
+                partition=1,
+                offset=2,
+                newest_commit_ms=START_MS,
+                read_ms=START_MS,
+            )
+            step = desk.submit(c.ProjectOffsets(group_id=GROUP, offsets=(projected,)))
+        else:
+            step = desk.commit(2)
+        assert step.records[0] == forgotten(partition)
+        assert [step.records for step in desk.ring()] == [[]]
+        desk.restart()
+        assert (desk.progress(place), desk.committed(partition)) == (None, 2)
+
+
+def test_a_new_life_may_begin_before_the_old_one_is_forgotten():
+    """Then there is nothing to forget."""
+    desk = begun(ack(ALL_SLOTS, 5, -1, (20, 24)))
+    desk.primary = {}
+    desk.restart()
+    desk.ack("", -1, ack(ALL_SLOTS, -1, 3))
+    assert [step.records for step in desk.ring()] == [[]]
+    desk.restart()
+    assert desk.intervals() == (Interval(ALL_SLOTS, 3),)
+
+
+def test_a_delta_that_does_not_follow():
+    """Says nothing: what it would add to is not known."""
+    book = ProgressBook()
+    snapshot = progress(Interval(ALL_SLOTS, 10))
+    for sequence, value in (
+        (4, delta(AckedRange(ALL_SLOTS, 90))),
+        (5, snapshot),
+        (5, delta(AckedRange(ALL_SLOTS, 90))),
+        (7, delta(AckedRange(ALL_SLOTS, 90))),
+    ):
+        book.replay(written(sequence, value))
+    assert book.of_group(GROUP) == ({PLACE: Tracked(snapshot, 5)})
+    book.replay(written(6, delta(AckedRange(ALL_SLOTS, 11))))
+    assert book.of_group(GROUP)[PLACE].progress.stable_offset == 11
+
+
+def test_a_group_whose_progress_is_forgotten():
+    """Is not among those that have some."""
+    book = ProgressBook()
+    book.replay(written(0, progress(Interval(ALL_SLOTS, 10))))
+    assert (bool(book), list(book)) == (True, [GROUP])
+    book.replay(forgotten())
+    assert (bool(book), list(book)) == (False, [])
 
 
 def test_deltas_of_an_earlier_life():
@@ -916,6 +1007,14 @@ def test_deltas_of_an_earlier_life():
     desk.ack("a", 6, ack(ALL_SLOTS, 5, 4))
     desk.restart()
     assert desk.intervals() == (Interval(ALL_SLOTS, 4),)
+
+
+def test_a_log_that_is_not_there():
+    """Of a topic that is: nothing can be said, and what is known stays as it is."""
+    desk = begun(ack(ALL_SLOTS, 5, -1, (20, 24)))
+    desk.restart(missing=PLACE)
+    assert [step.records for step in desk.ring()] == [[]]
+    assert desk.intervals() == (Interval(ALL_SLOTS, 10, done((20, 24))),)
 
 
 def test_a_topic_that_went_meanwhile():

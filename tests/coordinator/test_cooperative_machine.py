@@ -104,6 +104,7 @@ class Commits(RuleBasedStateMachine):
 
     def remember(self) -> None:
         """What there is before the next event, which a crash may leave half done."""
+        self.was_due = self.is_due
         self.before = (
             dict(self.desk.primary),
             dict(self.desk.individual),
@@ -293,6 +294,8 @@ class Commits(RuleBasedStateMachine):
     def restart_without_the_last_progress(self) -> None:
         """The journal of progress lost its last event, the other did not."""
         _, individual, oracle = self.before
+        if self.was_due:
+            return  # the journal did not have what the oracle knew
         self.desk.individual = dict(individual)
         self.oracle = oracle if self.has_offset else None
         self._start(self.log.end)
@@ -321,15 +324,19 @@ class Commits(RuleBasedStateMachine):
 
     def _start(self, end: int) -> None:
         self.log.cut(end, self.log.leader_epoch + 1)
-        found = self.desk.read().offsets(GROUP).get((TOPIC, 0))
+        read = self.desk.read()
+        found = read.offsets(GROUP).get((TOPIC, 0))
         if self.oracle is not None:
-            self.oracle.lose(self.log.end)
-            self.oracle.expire(self.log.start)
+            # Plain commits leave the leader epoch as it was: beyond its end they count only by the
+            # committed offset.
+            known_epoch = read.progress(GROUP)[PLACE].progress.leader_epoch
+            self.oracle.lose(min(self.log.end, self.log.end_of(known_epoch)))
             if found is not None:
                 # A log that was cut under a committed offset may have grown again.
                 epoch = found.leader_epoch
                 known = self.log.end if epoch < 0 else self.log.end_of(epoch)
                 self.oracle.take(set(SLOTS), min(self.committed, known), set())
+            self.oracle.expire(self.log.start)
         self.desk.restart()
         self.remember()
 

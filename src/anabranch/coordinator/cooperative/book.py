@@ -12,7 +12,7 @@ Rules
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
@@ -33,6 +33,8 @@ from anabranch.coordinator.cooperative.records import (
     ProgressWritten,
 )
 from anabranch.coordinator.cooperative.window import state_bytes
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,13 @@ class ProgressBook:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Place, Tracked]] = {}
+        # What the journal has and nobody goes on with, and its last sequence: to be forgotten.
+        self._left: dict[str, dict[Place, int]] = {}
         # About how much memory all of it takes.
         self.state_bytes = 0
 
     def __bool__(self) -> bool:
-        return bool(self._groups)
+        return bool(self._groups or self._left)
 
     def __iter__(self) -> Iterator[str]:
         """The groups that have progress."""
@@ -70,6 +74,10 @@ class ProgressBook:
 
     def of_group(self, group_id: str) -> GroupProgress:
         return self._groups.get(group_id, _NO_PROGRESS)
+
+    def left_of(self, group_id: str) -> Mapping[Place, int]:
+        """Where the journal has progress of a group that does not count."""
+        return self._left.get(group_id, {})
 
     def replay(self, record: ProgressRecord) -> None:
         place = (record.topic_id, record.partition)
@@ -84,14 +92,17 @@ class ProgressBook:
                     self._put(record.group_id, place, Tracked(progress, record.sequence))
             case ProgressForgotten():
                 self._drop(record.group_id, place)
-            case ProgressSettled():
+            case ProgressSettled() if known is not None:
                 if record.progress is None:
                     self._drop(record.group_id, place)
-                elif known is not None:
+                    self._left.setdefault(record.group_id, {})[place] = known.sequence
+                else:
                     settled = dataclasses.replace(
                         known, progress=record.progress, needs_snapshot=True
                     )
                     self._put(record.group_id, place, settled)
+            case ProgressSettled():
+                pass  # it is about what was read, and nothing was
             case _:
                 assert_never(record)
 
@@ -101,14 +112,21 @@ class ProgressBook:
         self.state_bytes += state_bytes(tracked.progress)
         self.state_bytes -= state_bytes(before.progress) if before is not None else 0
         places[place] = tracked
+        _remove(self._left, group_id, place)
 
     def _drop(self, group_id: str, place: Place) -> None:
-        places = self._groups.get(group_id, _NO_PROGRESS)
-        known = places.pop(place, None)
+        known = _remove(self._groups, group_id, place)
         if known is not None:
             self.state_bytes -= state_bytes(known.progress)
-            if not places:
-                del self._groups[group_id]
+        _remove(self._left, group_id, place)
+
+
+def _remove(groups: dict[str, dict[Place, T]], group_id: str, place: Place) -> T | None:
+    places = groups.get(group_id, {})
+    removed = places.pop(place, None)
+    if removed is not None and not places:
+        del groups[group_id]
+    return removed
 
 
 def with_acked(progress: PartitionProgress, acked: Iterable[AckedRange]) -> PartitionProgress:
@@ -169,18 +187,16 @@ class ProgressDraft:
         is_snapshot = known.needs_snapshot or not sequence % SNAPSHOT_EVERY
         self._write(place, Tracked(progress, sequence), progress if is_snapshot else delta)
 
-    def forget(self, place: Place) -> None:
-        """Nothing is known any more; to be said once, and last, in a decision."""
-        known = self.get(place)
-        if known is not None:
-            self.records.append(
-                ProgressForgotten(
-                    group_id=self._group_id,
-                    topic_id=place[0],
-                    partition=place[1],
-                    sequence=known.sequence,
-                )
+    def forget(self, place: Place, sequence: int) -> None:
+        """Nothing is known any more; the last that is said of a partition in a decision."""
+        self.records.append(
+            ProgressForgotten(
+                group_id=self._group_id,
+                topic_id=place[0],
+                partition=place[1],
+                sequence=sequence,
             )
+        )
 
     def _write(
         self, place: Place, tracked: Tracked, value: PartitionProgress | ProgressDelta

@@ -5,7 +5,8 @@ Rules
   higher counts, for each was true when it was written.
 - A log may have lost its end, and got other records in its place. Where the leader epoch of an
   offset, a committed one or that of the progress, ended below it, nothing from there on was done.
-- Progress without a committed offset belongs to a group that was deleted, or was never answered.
+- Progress without a committed offset belongs to a group that was deleted, or was never answered. It
+  does not count, and is forgotten, lest a later committed offset bring it back.
 - What changes here is not written at once, but with the next record, which then is a snapshot; a
   timer sees to it that there is one. Until then every start comes to the same result.
 """
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 
 from anabranch.coordinator.cooperative.book import (
     GroupProgress,
+    ProgressBook,
     ProgressDraft,
     expired,
     with_acked,
@@ -77,7 +79,7 @@ def logs_found(
             settled = _settled(tracked.progress, committed, log)
             is_due |= is_behind(settled, committed)
         if settled != tracked.progress:
-            is_due |= settled is not None
+            is_due = True
             records.append(
                 ProgressSettled(
                     group_id=group_id, topic_id=place[0], partition=place[1], progress=settled
@@ -91,9 +93,9 @@ def _settled(
     progress: PartitionProgress, committed: CommittedOffset, log: LogState
 ) -> PartitionProgress:
     settled = without_lost(progress, _end_for(progress.leader_epoch, log))
-    settled = with_acked(settled, expired(settled, log.log_start_offset))
     offset = min(committed.offset, _end_for(committed.leader_epoch, log))
     settled = with_done(settled, ALL_SLOTS, offset, EMPTY)
+    settled = with_acked(settled, expired(settled, log.log_start_offset))
     if settled == progress:
         return progress
     return dataclasses.replace(settled, leader_epoch=log.leader_epoch)
@@ -105,15 +107,18 @@ def _end_for(epoch: int, log: LogState) -> int:
 
 
 def settle(
-    group_id: str, known: GroupProgress, offsets: Offsets, image: ClusterImage, now_ms: int
+    group_id: str, book: ProgressBook, offsets: Offsets, image: ClusterImage, now_ms: int
 ) -> Result:
     """Write down what was found at the start."""
+    known = book.of_group(group_id)
     draft = ProgressDraft(group_id, known)
+    for place, sequence in book.left_of(group_id).items():
+        draft.forget(place, sequence)
     projected: list[GroupRecord] = []
     for (topic_id, partition), tracked in known.items():
         topic = image.by_id.get(topic_id)
         if topic is None:
-            draft.forget((topic_id, partition))
+            draft.forget((topic_id, partition), tracked.sequence)
             continue
         if tracked.needs_snapshot:
             draft.begin((topic_id, partition), tracked.progress)

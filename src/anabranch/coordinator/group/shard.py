@@ -210,9 +210,10 @@ class GroupShard:
             case c.CommitOffsets():
                 group_id = command.group_id
                 progress = self.progress(group_id)
-                return commit_offsets(
+                result = commit_offsets(
                     self.group(group_id), command, progress, self.settings, now_ms
                 )
+                return self._with_progress_forgotten(result)
             case TakeAcks():
                 return self._take_acks(command, now_ms)
             case TakeDecisions():
@@ -225,7 +226,8 @@ class GroupShard:
             case c.ProjectOffsets():
                 group_id = command.group_id
                 offsets, progress = self.offsets(group_id), self.progress(group_id)
-                return project_offsets(self.group(group_id), offsets, command, progress)
+                result = project_offsets(self.group(group_id), offsets, command, progress)
+                return self._with_progress_forgotten(result)
             case c.DeleteOffsets():
                 group_id = command.group_id
                 result = delete_offsets(self.group(group_id), self.offsets(group_id), command)
@@ -324,8 +326,7 @@ class GroupShard:
         assert isinstance(key, tuple)
         kind, group_id, *rest = key
         if kind == "settle":
-            progress, offsets = self.progress(group_id), self.offsets(group_id)
-            return settle(group_id, progress, offsets, self.image, now_ms)
+            return settle(group_id, self._book, self.offsets(group_id), self.image, now_ms)
         group = self._groups.get(group_id)
         if group is None:
             return Result()
@@ -428,28 +429,36 @@ class GroupShard:
         return Result(records=tuple(records), timers=tuple(timers))
 
     def _with_progress_forgotten(self, result: Result) -> Result:
-        """Progress goes with the committed offset that it hangs on."""
+        """Progress goes with the committed offset that it hangs on.
+
+        What the journal has without such an offset goes before there is one again.
+        """
         if not self._book:
             return result
         forgotten: list[GroupRecord] = []
         for record in result.records:
-            if type(record) is OffsetCommitted and record.value is None:
-                place = self._place_of(record)
+            if type(record) is not OffsetCommitted:
+                continue
+            place = self._place_of(record)
+            sequence = self._book.left_of(record.group_id).get(place)
+            if record.value is None:
                 tracked = self.progress(record.group_id).get(place)
-                if tracked is not None:
-                    forgotten.append(
-                        ProgressForgotten(
-                            group_id=record.group_id,
-                            topic_id=place[0],
-                            partition=place[1],
-                            sequence=tracked.sequence,
-                        )
+                sequence = tracked.sequence if tracked is not None else None
+            if sequence is not None:
+                forgotten.append(
+                    ProgressForgotten(
+                        group_id=record.group_id,
+                        topic_id=place[0],
+                        partition=place[1],
+                        sequence=sequence,
                     )
+                )
         return dataclasses.replace(result, records=(*forgotten, *result.records))
 
     def _place_of(self, record: OffsetCommitted) -> Place:
         """Where a committed offset is, by the id that its topic has, or had when it was written."""
-        topic_id = self._offsets[record.group_id][record.topic, record.partition].topic_id
+        value = record.value or self._offsets[record.group_id][record.topic, record.partition]
+        topic_id = value.topic_id
         if topic_id == _NO_TOPIC_ID and record.topic in self.image.topics:
             topic_id = self.image.topics[record.topic].topic_id
         return topic_id, record.partition
