@@ -375,6 +375,13 @@ def reconcile_member(
     topics = draft.topics_of(member)
     by_id = draft.environment.image.by_id
     member_id = member.member_id
+    target = draft.target(member_id)
+    if (
+        member.shares
+        and member.member_epoch == JOINING_EPOCH
+        and draft.group_epoch > draft.target_epoch
+    ):
+        target = frozenset()  # ranges that it had before are given at an epoch that is new
 
     def is_subscribed(unit: Unit) -> bool:
         topic = by_id.get(unit.topic_id)
@@ -383,7 +390,7 @@ def reconcile_member(
     return reconcile(
         member,
         target_epoch=draft.target_epoch,
-        target=draft.target(member_id),
+        target=target,
         owned=owned,
         is_free=lambda unit: draft.is_free_for(member_id, unit),
         has_new_subscription=has_new_topics,
