@@ -176,6 +176,27 @@ async def test_partitions_that_are_asked_for(shared_broker: BrokerProcess) -> No
     assert found.state == "Empty"
 
 
+@in_loop
+async def test_progress_without_a_committed_offset(shared_broker: BrokerProcess) -> None:
+    """What somebody did of some keys is shown, when nobody has spoken of the others."""
+    scene = Scene(shared_broker, partitions=2)
+    low, high = KeyRange.equal(2)
+    scene.produce(key_of(0), key_of(0))
+    async with CooperativeConsumer(
+        bootstrap_servers=shared_broker.bootstrap, group_id=scene.group
+    ) as by_hand:
+        by_hand.assign({scene.place: [low]})
+        for record in await polled(by_hand, 2):
+            by_hand.ack(record)
+        await by_hand.commit()
+    (found,) = (await scene.ask()).partitions
+    assert (found.place, found.stable_offset) == (scene.place, None)
+    assert [(row.key_range, row.watermark) for row in found.ranges] == [(low, 2), (high, -1)]
+    assert explain_stable_offset(found).endswith(
+        "nothing was committed yet for slots 32768-65535 (which nobody owns)."
+    )
+
+
 def test_without_an_event_loop(shared_broker: BrokerProcess) -> None:
     """The same, for programs that have none."""
     scene = Scene(shared_broker)

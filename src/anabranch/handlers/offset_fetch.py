@@ -11,7 +11,8 @@ branch topics: it is answered later, when that is counted, and only to who asks.
 is an error in that answer and changes nothing of the rest.
 
 Another one (10001) asks for what groups committed record by record: then every partition is
-answered with its ranges, their owners, and records that failed.
+answered with its ranges, their owners, and records that failed; and null topics also mean those of
+which members have done something, but not yet all up to some offset.
 """
 
 from collections.abc import Mapping
@@ -119,7 +120,11 @@ def _group(
             answer.topics = [_refused(topic, refusal.code) for topic in asked.topics or ()]
         return answer
     uses_ids = version >= _FIRST_WITH_TOPIC_IDS
-    topics = asked.topics if asked.topics is not None else _all_topics(broker, committed, uses_ids)
+    topics = asked.topics
+    if topics is None:
+        topics = _all_topics(broker, committed, uses_ids)
+        if view is not None:
+            topics += _begun_topics(broker, view, topics)
     answer.topics = [_answer(broker, topic, committed, uses_ids) for topic in topics]
     if view is not None:
         for topic in answer.topics:
@@ -167,6 +172,20 @@ def _all_topics(
                 OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=kept)
             )
     return topics
+
+
+def _begun_topics(
+    broker: Broker, view: GroupView, listed: list[OffsetFetchRequestTopics]
+) -> list[OffsetFetchRequestTopics]:
+    """What members have begun, and is not so far that there is a committed offset."""
+    known = {(topic.name, index) for topic in listed for index in topic.partition_indexes}
+    topics: dict[str, OffsetFetchRequestTopics] = {}
+    for topic_id, index in sorted(view.progress):
+        topic = broker.topics.get_by_id(topic_id)
+        if topic is not None and (topic.name, index) not in known:
+            asked = OffsetFetchRequestTopics(name=topic.name, topic_id=topic_id)
+            topics.setdefault(topic.name, asked).partition_indexes.append(index)
+    return list(topics.values())
 
 
 def _answer(
