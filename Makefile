@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint fuzz soak bench bench-rebalance bench-branches compat-java compat-answers compat-kcat compat-go lock clean help
+.PHONY: run test setup lint fuzz soak bench bench-rebalance bench-branches bench-cooperative compat-java compat-answers compat-kcat compat-go lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -48,6 +48,9 @@ bench-rebalance: setup ## rebalance times side by side with Apache Kafka
 
 bench-branches: setup ## branch topics: cost of filtered fetches, a group at work (needs gcc)
 	$(BIN)/python bench/branches.py
+
+bench-cooperative: setup ## many workers on one partition, beside Apache Kafka and Parallel Consumer
+	$(BIN)/python bench/cooperative.py
 
 compat-java: setup ## the Java client and Kafka's own tools against us (needs Java 17 and Maven)
 	$(BIN)/python compat/java/run.py

@@ -13,12 +13,12 @@ import threading
 import time
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anabranch.model.units import SLOT_COUNT
-from cooperative_load import Load, LoadError, create_topic, delete_topic, send
-from server_process import BUILD, ServerProcess
+from cooperative_load import Load, LoadError, Sender, create_topic, delete_topic
+from server_process import BUILD, ServerProcess, process_cpu_seconds
 
 HERE = Path(__file__).resolve().parent
 JAVA = HERE / "cooperative_java"
@@ -64,9 +64,9 @@ class Worker:
         self._lines: queue.Queue[list[str] | None] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    def cpu_seconds(self) -> float:
+        """User and system time of all its threads."""
+        return process_cpu_seconds(self._process.pid)
 
     def tell(self, *words: object) -> None:
         assert self._process.stdin is not None
@@ -135,7 +135,9 @@ class Outcome:
     repeated: int
     disordered: int
     per_process: tuple[int, ...] = ()
-    cpu_seconds: float = 0.0
+    # Of the broker, and of those who work.
+    server_cpu_seconds: float = 0.0
+    worker_cpu_seconds: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -153,36 +155,39 @@ class Crew:
     contender: Contender
     workers: list[Worker]
     folder: Path
-    _runs: int = 0
-    _files: list[Path] = field(default_factory=list)
 
     def run(self, load: Load, *, workers: int, work_us: int, limit_s: float) -> Outcome:
         """One run: the group forms on an empty topic, all records come, and are worked off."""
         topic = create_topic(self.contender.server, self.contender.topic_configs)
         try:
-            self.begin(topic, workers=workers, work_us=work_us, expected=len(load))
-            self.await_ready()
-            cpu = self.contender.server.cpu_seconds()
-            send(self.contender.server, topic, load.batches)
+            self._begin(topic, workers=workers, work_us=work_us, expected=len(load))
+            self._await_ready()
+            cpu = self._cpu_seconds()
+            sender = Sender(self.contender.server, topic)
+            sender.send(load.batches)
+            sender.close()
             self._await_done(len(load), limit_s)
-            cpu = self.contender.server.cpu_seconds() - cpu
-            return self.end(load, cpu)
+            cpu_after = self._cpu_seconds()
+            return replace(
+                self._end(load),
+                server_cpu_seconds=cpu_after[0] - cpu[0],
+                worker_cpu_seconds=cpu_after[1] - cpu[1],
+            )
         finally:
             delete_topic(self.contender.server, topic)
 
-    def begin(self, topic: str, *, workers: int, work_us: int, expected: int) -> None:
-        self._runs += 1
+    def _begin(self, topic: str, *, workers: int, work_us: int, expected: int) -> None:
         group = f"{topic}-group"
         each = workers // len(self.workers)
         for worker in self.workers:
             worker.tell("run", self.contender.kind, topic, group, each, work_us, expected)
 
-    def await_ready(self) -> None:
+    def _await_ready(self) -> None:
         """Until everybody has its share and nothing changes any more."""
         if self.contender.is_ours:
-            owned = await_slots(self.workers)
-            if len(owned) > 1 and max(owned) > 1.5 * min(owned):
-                raise LoadError(f"the ranges of the members are not equal: {owned}")
+            widths = [width(slots) for slots in await_slots(self.workers)]
+            if max(widths) > 1.5 * min(widths):
+                raise LoadError(f"the ranges of the members are not equal: {widths}")
             return
         for worker in self.workers:
             if worker.hear(_READY_LIMIT_S) != ["ready"]:
@@ -199,13 +204,19 @@ class Crew:
                         done[number] = int(line[1])
             time.sleep(0.01)
 
-    def end(self, load: Load, cpu_seconds: float) -> Outcome:
+    def _cpu_seconds(self) -> tuple[float, float]:
+        return (
+            self.contender.server.cpu_seconds(),
+            sum(worker.cpu_seconds() for worker in self.workers),
+        )
+
+    def _end(self, load: Load) -> Outcome:
         """Stop everybody, and see what they have done."""
-        self._files = [self.folder / f"done-{number}" for number in range(len(self.workers))]
-        for worker, path in zip(self.workers, self._files, strict=True):
+        files = [self.folder / f"done-{number}" for number in range(len(self.workers))]
+        for worker, path in zip(self.workers, files, strict=True):
             worker.tell("stop", path)
         ends = [self._ended(worker) for worker in self.workers]
-        done = [self._read(path) for path in self._files]
+        done = [self._read(path) for path in files]
         firsts = [first for first, _, count in ends if count]
         lasts = [last or time.monotonic_ns() for _, last, count in ends if count]
         repeated = sum(map(len, done)) - len(set().union(*done))
@@ -216,7 +227,6 @@ class Crew:
             repeated=repeated,
             disordered=sum(disorder(load.keys, offsets) for offsets in done),
             per_process=tuple(map(len, done)),
-            cpu_seconds=cpu_seconds,
         )
 
     def _read(self, path: Path) -> array[int]:
@@ -236,18 +246,30 @@ class Crew:
             worker.close()
 
 
-def await_slots(workers: Sequence[Worker], owned: list[int] | None = None) -> list[int]:
+Slots = list[tuple[int, int]]
+
+
+def slots_said(line: Sequence[str]) -> Slots:
+    """The ranges of slots that a member of ours says it has."""
+    return [(int(first), int(end)) for first, _, end in (one.partition("-") for one in line[1:])]
+
+
+def width(slots: Slots) -> int:
+    return sum(end - first for first, end in slots)
+
+
+def await_slots(workers: Sequence[Worker]) -> list[Slots]:
     """Until the members have all slots, each of them some, and nothing changes any more."""
-    owned = owned if owned is not None else [0] * len(workers)
+    owned: list[Slots] = [[] for _ in workers]
     deadline_s = time.monotonic() + _READY_LIMIT_S
     changed_s = time.monotonic()
     while time.monotonic() < deadline_s:
         for number, worker in enumerate(workers):
             while line := worker.hear(0.0):
                 if line[0] == "owns":
-                    owned[number] = int(line[1])
+                    owned[number] = slots_said(line)
                     changed_s = time.monotonic()
-        is_complete = sum(owned) == SLOT_COUNT and min(owned) > 0
+        is_complete = sum(map(width, owned)) == SLOT_COUNT and all(owned)
         if is_complete and time.monotonic() - changed_s > _QUIET_S:
             return owned
         time.sleep(0.01)
@@ -257,9 +279,7 @@ def await_slots(workers: Sequence[Worker], owned: list[int] | None = None) -> li
 def start_crew(contender: Contender, command: Sequence[str], folder: Path) -> Crew:
     folder.mkdir(parents=True, exist_ok=True)
     log_path = folder / "workers.log"
-    workers = [
-        Worker(command, contender.server, log_path) for _ in range(contender.processes)
-    ]
+    workers = [Worker(command, contender.server, log_path) for _ in range(contender.processes)]
     return Crew(contender, workers, folder)
 
 

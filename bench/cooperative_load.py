@@ -81,37 +81,48 @@ class Load:
 
     keys: Sequence[int]
     batches: Sequence[bytes]
+    batch_records: int
 
     def __len__(self) -> int:
         return len(self.keys)
 
 
-def make_load(keys: Sequence[int]) -> Load:
+def make_load(keys: Sequence[int], batch_records: int = BATCH_RECORDS) -> Load:
     now_ms = round(time.time() * 1000)
     value = b"." * VALUE_BYTES
     batches = []
-    for start in range(0, len(keys), BATCH_RECORDS):
-        part = keys[start : start + BATCH_RECORDS]
+    for start in range(0, len(keys), batch_records):
+        part = keys[start : start + batch_records]
         records = [Record(at, now_ms, key_bytes(key), value) for at, key in enumerate(part)]
         batches.append(build_batch(records, base_offset=0, partition_leader_epoch=-1))
-    return Load(keys, batches)
+    return Load(keys, batches, batch_records)
 
 
-def send(server: ServerProcess, topic: str, batches: Sequence[bytes]) -> None:
-    """Append the batches to the topic's only partition, in order."""
-    with socket.create_connection((HOST, server.port), timeout=_LIMIT_S) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        frames = b"".join(_frame(topic, batch, number) for number, batch in enumerate(batches))
-        sender = threading.Thread(target=connection.sendall, args=[frames], daemon=True)
-        sender.start()
+class Sender:
+    """A connection that appends batches to the only partition of a topic, in order."""
+
+    def __init__(self, server: ServerProcess, topic: str) -> None:
+        self._name = server.name
+        self._topic = topic
+        self._connection = socket.create_connection((HOST, server.port), timeout=_LIMIT_S)
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def send(self, batches: Sequence[bytes]) -> None:
+        """Returns when all are in the log."""
+        frames = b"".join(_frame(self._topic, batch, at) for at, batch in enumerate(batches))
+        sending = threading.Thread(target=self._connection.sendall, args=[frames], daemon=True)
+        sending.start()
         for _ in batches:
-            (size,) = _SIZE.unpack(_receive(connection, _SIZE.size))
+            (size,) = _SIZE.unpack(_receive(self._connection, _SIZE.size))
             # After the correlation id and the header's empty tags.
-            answer, _ = PRODUCE.decode_response(_VERSION)(_receive(connection, size), 5)
+            answer, _ = PRODUCE.decode_response(_VERSION)(_receive(self._connection, size), 5)
             found = answer.responses[0].partition_responses[0]
             if found.error_code:
-                raise LoadError(f"{server.name} refused records: error {found.error_code}")
-        sender.join()
+                raise LoadError(f"{self._name} refused records: error {found.error_code}")
+        sending.join()
 
 
 def _frame(topic: str, batch: bytes, number: int) -> bytes:

@@ -3,7 +3,7 @@
 Its argument is the broker's address. It runs as told on stdin and tells on stdout how it does, as
 the peers of bench/cooperative_java do:
 
-    run KIND TOPIC GROUP WORKERS WORK_MICROSECONDS EXPECTED  ->  owns SLOTS ..., done COUNT ...
+    run KIND TOPIC GROUP WORKERS WORK_MICROSECONDS EXPECTED  ->  owns FIRST-END ..., done COUNT ...
     stop FILE                                                ->  ended FIRST_NS LAST_NS COUNT
 
 KIND is `async` or `threads`, as the handler is a coroutine or an ordinary function. The file gets
@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import selectors
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ from typing import Any
 
 from anabranch.client import ConsumerRecord, CooperativeConsumer
 from anabranch.client.settings import KeyRanges
+from anabranch.model.units import SlotRange
 
 _TELL_S = 0.02
 _PR_SET_TIMERSLACK = 29
@@ -96,19 +98,35 @@ class Member:
         self.log = Log()
         self._handler = make_handler(kind, int(work_us) / 1e6, self.log)
         self._workers = int(workers)
-        self._owned = 0
+        self._owned: set[SlotRange] = set()
         self.consumer = CooperativeConsumer(
             bootstrap_servers=bootstrap_servers,
             group_id=group,
-            on_ranges_assigned=lambda ranges: self._owns(+_slots(ranges)),
-            on_ranges_revoked=lambda ranges: self._owns(-_slots(ranges)),
-            on_ranges_lost=lambda ranges: self._owns(-_slots(ranges)),
+            on_ranges_assigned=self._assigned,
+            on_ranges_revoked=self._revoked,
+            on_ranges_lost=self._revoked,
         )
         self.consumer.subscribe([topic])
 
-    def _owns(self, more: int) -> None:
-        self._owned += more
-        say(f"owns {self._owned}")
+    def _assigned(self, ranges: KeyRanges) -> None:
+        self._owned.update(one.slots for some in ranges.values() for one in some)
+        self._tell_slots()
+
+    def _revoked(self, ranges: KeyRanges) -> None:
+        for gone in (one.slots for some in ranges.values() for one in some):
+            # What is taken away may be a part of what was given.
+            for had in [
+                one for one in self._owned if one.first < gone.end and gone.first < one.end
+            ]:
+                self._owned.remove(had)
+                if had.first < gone.first:
+                    self._owned.add(SlotRange(had.first, gone.first))
+                if gone.end < had.end:
+                    self._owned.add(SlotRange(gone.end, had.end))
+        self._tell_slots()
+
+    def _tell_slots(self) -> None:
+        say(" ".join(["owns", *(f"{one.first}-{one.end}" for one in sorted(self._owned))]))
 
     async def run(self) -> None:
         async with self.consumer:
@@ -127,10 +145,6 @@ class Member:
             if self.log.count > told:
                 told = self.log.count
                 say(f"done {told}")
-
-
-def _slots(ranges: KeyRanges) -> int:
-    return sum(one.slots.end - one.slots.first for some in ranges.values() for one in some)
 
 
 def say(line: str) -> None:
@@ -173,5 +187,11 @@ def _read(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str]) -> None:
     loop.call_soon_threadsafe(lines.put_nowait, "end")
 
 
+def _exact_loop() -> asyncio.AbstractEventLoop:
+    """A loop whose pauses are exact: epoll, the default, rounds them up to whole milliseconds."""
+    return asyncio.SelectorEventLoop(selectors.SelectSelector())
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=_exact_loop) as runner:
+        runner.run(main())

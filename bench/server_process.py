@@ -156,9 +156,7 @@ class ServerProcess:
 
     def cpu_seconds(self) -> float:
         """User and system time of all its threads, dead ones included."""
-        # The command name may hold spaces and brackets; the numbers start after the last ")".
-        stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / _CLOCK_TICKS_PER_SECOND
+        return process_cpu_seconds(self.pid)
 
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -172,6 +170,13 @@ class ServerProcess:
         code = self._process.poll()
         if code is not None:
             raise ServerError(f"{self.name} ended with code {code}:\n{self.log_tail()}")
+
+
+def process_cpu_seconds(pid: int) -> float:
+    """User and system time of all threads of a process, dead ones included."""
+    # The command name may hold spaces and brackets; the numbers start after the last ")".
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / _CLOCK_TICKS_PER_SECOND
 
 
 def _answers(port: int) -> bool:
