@@ -21,17 +21,11 @@ All of it is lost with the process, and measured anew.
 
 import asyncio
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from anabranch.branch.record_columns import read_records
-from anabranch.branch.slot_counts import SlotCounts
-from anabranch.branch.slots import SlotRule
-from anabranch.broker.deferred import Deferred
-from anabranch.broker.partition import Partition
-from anabranch.broker.slot_scans import SlotScans
+from anabranch.broker.slot_loads import SlotLoads, with_backlog
 from anabranch.coordinator.cooperative.balance import (
     GroupBalance,
     GroupView,
@@ -39,11 +33,10 @@ from anabranch.coordinator.cooperative.balance import (
     half_life_for,
     rules_for,
 )
-from anabranch.coordinator.cooperative.commands import NO_OFFSET
 from anabranch.coordinator.cooperative.cuts import Partition as Place
 from anabranch.coordinator.cooperative.cuts import common
 from anabranch.coordinator.cooperative.line_group import HotSlot
-from anabranch.coordinator.cooperative.load import ArrivalRates, SlotWeights
+from anabranch.coordinator.cooperative.load import SlotWeights
 from anabranch.coordinator.cooperative.resplit import ResplitRules, Verdict
 from anabranch.coordinator.cooperative.unit_cuts import ranges_by_partition
 from anabranch.coordinator.group.assignors.sharing import SharingAssignor
@@ -58,7 +51,7 @@ from anabranch.coordinator.group.consumer_ranges import (
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.coordinator.group.consumer_target import assignor_of
 from anabranch.model.errors import KafkaError
-from anabranch.model.units import ALL_SLOTS, SlotRange, Unit
+from anabranch.model.units import SlotRange, Unit
 from anabranch.observe import logs
 from anabranch.observe import metrics as m
 
@@ -66,17 +59,11 @@ if TYPE_CHECKING:
     from anabranch.broker.broker import Broker
     from anabranch.broker.group_coordinator import GroupCoordinator
 
-T = TypeVar("T")
-
-# How many records a look counts at most, of those that arrived and of those that wait.
-_SAMPLE_RECORDS = 200_000
 # How many ranges of one heartbeat are taken.
 _REPORTS_MAX = 1_024
 # How often longer than a look its rest is at least.
 _REST = 10
 _HOT_MAX = 16
-_HOT_KEY_RECORDS = 5_000
-_HOT_KEY_BYTES = 1024 * 1024
 _NOTHING: Mapping[Place, SlotWeights] = {}
 
 
@@ -108,22 +95,6 @@ class _Watched:
     hot: dict[tuple[Place, int], HotKey] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(slots=True)
-class _Arrivals:
-    """What arrives at one partition, and up to where that was counted."""
-
-    rates: ArrivalRates
-    offset: int
-
-
-class _Backlog(NamedTuple):
-    """What was found of the records that wait, and how many times as many there are."""
-
-    found: SlotCounts
-    watermarks: list[tuple[SlotRange, int]]
-    scale: float
-
-
 class RangeLoads:
     """The loads of all groups that share; lives on the event loop."""
 
@@ -136,11 +107,9 @@ class RangeLoads:
     ) -> None:
         self._broker = broker
         self._groups = groups
-        self._executor = executor
         self._steady_ms = steady_ms
-        self._scans = SlotScans(executor)
+        self._slots = SlotLoads(broker, groups, executor, steady_ms)
         self._watched: dict[str, _Watched] = {}
-        self._arrivals: dict[Place, _Arrivals] = {}
         self._interval_ms = 0
         self._delay_ms = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -208,7 +177,7 @@ class RangeLoads:
         interval_ms = self._broker.get_int("coop.resplit.interval.ms")
         if interval_ms != self._interval_ms:
             self._interval_ms = self._delay_ms = interval_ms
-            self._arrivals.clear()
+            self._slots.measure_anew(half_life_for(interval_ms))
             for watched in self._watched.values():
                 watched.balance = GroupBalance(half_life_for(interval_ms))
         return interval_ms
@@ -246,14 +215,16 @@ class RangeLoads:
             else:
                 views[group_id] = view
         places = {place for view in views.values() for place in view.shared_places()}
-        for gone in self._arrivals.keys() - places:
-            del self._arrivals[gone]
-        arriving = {place: await self._count_arrivals(place) for place in sorted(places)}
+        self._slots.keep(places)
+        arriving = {place: await self._slots.arrivals(place) for place in sorted(places)}
         rules = rules_for(interval_ms)
         if self._delay_ms > interval_ms:
             rules = dataclasses.replace(rules, tick_ms=self._delay_ms - self._delay_ms // 10)
         for group_id, view in views.items():
-            await self._look_at(group_id, view, arriving, rules)
+            try:
+                await self._look_at(group_id, view, arriving, rules)
+            except KafkaError as error:
+                logs.warning("group.load.failed", group=group_id, reason=error.message)
 
     def _view(self, group_id: str) -> GroupView | None:
         """A group whose ranges may move by load; None for any other."""
@@ -287,7 +258,7 @@ class RangeLoads:
     ) -> None:
         backlogs = {}
         for place in view.shared_places():
-            backlog = await self._find_backlog(group_id, place)
+            backlog = await self._slots.backlog(group_id, place)
             if backlog is not None:
                 backlogs[place] = backlog
         watched = self._watched.get(group_id)
@@ -295,13 +266,13 @@ class RangeLoads:
             return  # it went meanwhile
         reports, watched.reports = watched.reports, {}
         balance, now_ms = watched.balance, self._steady_ms()
-        horizon_s = half_life_for(self._interval_ms) / 1000
+        horizon_s = self._slots.half_life_ms / 1000
 
         def judge() -> Judgement:
             for (place, slots), (records, busy_ns) in reports.items():
                 balance.report(place, slots, records, busy_ns)
             rates = {
-                place: _with_backlog(arriving[place], backlogs.get(place), horizon_s)
+                place: with_backlog(arriving[place], backlogs.get(place), horizon_s)
                 for place in view.shared_places()
             }
             coming = sum(sum(arriving[place].values()) for place in rates)
@@ -310,7 +281,7 @@ class RangeLoads:
             is_behind = all_work > 2 * coming
             return balance.judge(view, rates, now_ms, is_behind=is_behind, rules=rules)
 
-        judgement = await self._in_thread(judge)
+        judgement = await self._slots.in_thread(judge)
         if judgement.verdict not in (Verdict.EARLY, Verdict.UNSETTLED):
             watched.imbalance = judgement.imbalance
             await self._name_hot(group_id, watched, judgement.hot)
@@ -336,83 +307,6 @@ class RangeLoads:
         except KafkaError as error:
             logs.error("group.load.failed", group=group_id, reason=error.message)
 
-    # Counting -------------------------------------------------------------------------------------
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-
-    def _partition(self, place: Place) -> Partition | None:
-        topic_id, number = place
-        topic = self._broker.topics.get_by_id(topic_id)
-        if topic is None or not topic.has_partition(number):
-            return None
-        return topic.partitions[number]
-
-    async def _scanned(self, partition: Partition, from_offset: int, upto: int) -> SlotCounts:
-        return await _awaited(self._scans.scan(partition, from_offset, SlotCounts(upto)))
-
-    async def _count_arrivals(self, place: Place) -> Mapping[int, float]:
-        """Records per second of each slot of a partition, with those since the last look."""
-        partition = self._partition(place)
-        if partition is None:
-            return {}
-        log = partition.log
-        end_offset = log.high_watermark
-        known = self._arrivals.get(place)
-        if known is None or known.offset > end_offset:
-            rates = ArrivalRates(self._steady_ms(), half_life_for(self._interval_ms))
-            self._arrivals[place] = _Arrivals(rates, end_offset)
-            return {}
-        first_offset = known.offset
-        known.offset = end_offset
-        from_offset = max(first_offset, log.log_start_offset, end_offset - _SAMPLE_RECORDS)
-        found = None
-        if from_offset < end_offset:
-            found = await self._scanned(partition, from_offset, end_offset)
-        now_ms, rates = self._steady_ms(), known.rates
-
-        def count() -> Mapping[int, float]:
-            counts: Mapping[int, float] = {}
-            if found is not None:
-                scale = (end_offset - first_offset) / (end_offset - from_offset)
-                per_slot = found.counts([(ALL_SLOTS, from_offset)])
-                counts = {slot: count * scale for slot, count in per_slot.items()}
-            rates.update(counts, now_ms)
-            return rates.per_second
-
-        return await self._in_thread(count)
-
-    async def _find_backlog(self, group_id: str, place: Place) -> _Backlog | None:
-        """The records of a partition that a group has yet to do, or a sample of them."""
-        partition = self._partition(place)
-        if partition is None:
-            return None
-        log = partition.log
-        end_offset = log.high_watermark
-        watermarks = self._watermarks(group_id, place, end_offset)
-        first_offset = max(log.log_start_offset, min(offset for _, offset in watermarks))
-        upto = min(end_offset, first_offset + _SAMPLE_RECORDS)
-        if first_offset >= upto:
-            return None
-        found = await self._scanned(partition, first_offset, upto)
-        scale = (end_offset - first_offset) / (upto - first_offset)
-        return _Backlog(found, watermarks, scale)
-
-    def _watermarks(
-        self, group_id: str, place: Place, end_offset: int
-    ) -> list[tuple[SlotRange, int]]:
-        """From where on each slot has to be done; where nothing is known there is nothing to do."""
-        topic = self._broker.topics.get_by_id(place[0])
-        committed = self._groups.offsets(group_id).get((topic.name if topic else "", place[1]))
-        start = committed.offset if committed is not None and committed.offset >= 0 else end_offset
-        tracked = self._groups.progress(group_id).get(place)
-        if tracked is None:
-            return [(ALL_SLOTS, start)]
-        return [
-            (one.slots, one.watermark if one.watermark != NO_OFFSET else start)
-            for one in tracked.progress.intervals
-        ]
-
     # Hot slots ------------------------------------------------------------------------------------
 
     async def _name_hot(self, group_id: str, watched: _Watched, hot: tuple[HotSlot, ...]) -> None:
@@ -423,7 +317,7 @@ class RangeLoads:
             if known is not None:
                 found[place, slot.slot] = HotKey(slot, known.key)
                 continue
-            key = await self._hot_key(place, slot.slot)
+            key = await self._slots.hot_key(place, slot.slot)
             found[place, slot.slot] = HotKey(slot, key)
             topic = self._broker.topics.get_by_id(slot.topic_id)
             logs.warning(
@@ -437,20 +331,6 @@ class RangeLoads:
                 key=key[:64].decode("utf-8", "backslashreplace") if key is not None else "",
             )
         watched.hot = found
-
-    async def _hot_key(self, place: Place, slot: int) -> bytes | None:
-        """The key that most of the newest records of a slot have."""
-        partition = self._partition(place)
-        if partition is None or partition.slot_rule.ordering_header is not None:
-            return None
-        log = partition.log
-        end_offset = log.high_watermark
-        from_offset = max(log.log_start_offset, end_offset - _HOT_KEY_RECORDS)
-        if from_offset >= end_offset:
-            return None
-        batches = log.read(from_offset, _HOT_KEY_BYTES, min_one_batch=True, upto=end_offset)
-        rule = partition.slot_rule
-        return await self._in_thread(lambda: most_common_key(batches, rule, slot))
 
     # Showing --------------------------------------------------------------------------------------
 
@@ -466,40 +346,3 @@ class RangeLoads:
                     hot[labels] = hot.get(labels, 0) + 1
         yield m.GROUP_LOAD_IMBALANCE, imbalance
         yield m.GROUP_HOT_SLOTS, hot
-
-
-def most_common_key(batches: memoryview | bytes, rule: SlotRule, slot: int) -> bytes | None:
-    """The key that at least half of the records of a slot have; None when there is none."""
-    columns = read_records(batches, rule)
-    keys = Counter(columns.key(at) for at, found in enumerate(columns.slots) if found == slot)
-    for key, count in keys.most_common(1):
-        return key if 2 * count >= keys.total() else None
-    return None
-
-
-def _with_backlog(
-    arriving: Mapping[int, float], backlog: _Backlog | None, horizon_s: float
-) -> Mapping[int, float]:
-    """Records per second: what arrives, and what waits spread over a while."""
-    if backlog is None:
-        return arriving
-    rates = dict(arriving)
-    for slot, count in backlog.found.counts(backlog.watermarks).items():
-        rates[slot] = rates.get(slot, 0.0) + count * backlog.scale / horizon_s
-    return rates
-
-
-async def _awaited(deferred: Deferred[T]) -> T:
-    """The value of a Deferred, for coroutines."""
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def deliver(value: T) -> None:
-        if not future.done():
-            future.set_result(value)
-
-    def fail(error: Exception) -> None:
-        if not future.done():
-            future.set_exception(error)
-
-    deferred.deliver_to(deliver, fail)
-    return await future
