@@ -91,15 +91,17 @@ def test_movements(groups: Callable, stuck: Stuck) -> None:
         f"Consumer group '{name}' is rebalancing (Reconciling).\n",
     )
     header, *rows = tables(result.out)
-    assert " ".join(header) == ("GROUP TOPIC PARTITION STATE FROM-CONSUMER-ID TO-CONSUMER-ID SINCE")
+    assert " ".join(header) == (
+        "GROUP TOPIC PARTITION SLOTS STATE FROM-CONSUMER-ID TO-CONSUMER-ID SINCE"
+    )
     assert [row[:-1] for row in rows] == [
-        [name, name, str(partition), "revoking", "a", "b"] for partition in moving
+        [name, name, str(partition), "all", "revoking", "a", "b"] for partition in moving
     ]
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:]{8}\.\d{3}Z", row[-1]) for row in rows)
     first.confirm()
     freed = groups("describe", name, "--movements")
     assert [row[2:-1] for row in tables(freed.out)[1:]] == [
-        [str(partition), "assigning", "-", "b"] for partition in moving
+        [str(partition), "all", "assigning", "-", "b"] for partition in moving
     ]
     settle(first, second)
     settled = groups("describe", name, "--movements")
@@ -175,6 +177,8 @@ def test_json_has_everything(groups: Callable, stuck: Stuck) -> None:
         assert movement == {
             "topic": name,
             "partition": partition,
+            "first_slot": None,
+            "last_slot": None,
             "from_consumer_id": "a",
             "to_consumer_id": "b",
             "state": "revoking",

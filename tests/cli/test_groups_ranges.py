@@ -336,6 +336,35 @@ def test_other_views_are_as_before(groups: Callable[..., Result], shared: Shared
     assert "--state and --ranges exclude each other" in both.err
 
 
+def test_a_hand_over_that_waits(groups: Callable[..., Result], shared: Shared) -> None:
+    """A member that is to give up keys and still works on them is what holds the stable offset."""
+    shared.produce(0, 1)
+    with shared.member("old") as old, shared.member("new") as new:
+        records = take(old, 2)
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while True:
+            assert time.monotonic() < deadline_s
+            assert old.poll(0.05) == new.poll(0.05) == []
+            document = groups("describe", shared.group, "--ranges", "--format", "json").document[0]
+            if document["movements"]:
+                break
+        (moving,) = document["movements"]
+        assert (moving["topic"], moving["partition"]) == (shared.topic, 0)
+        ids = [member.progress().member_id for member in (old, new)]
+        assert [moving["from_consumer_id"], moving["to_consumer_id"]] == ids
+        first, last = moving["first_slot"], moving["last_slot"]
+        assert (first, last) in ((0, HALF - 1), (HALF, SLOT_COUNT - 1))
+        (row,) = groups("describe", shared.group, "--movements").out.splitlines()[1:]
+        assert row.split()[3:7] == [f"{first}-{last}", "revoking", *ids]
+        # What of the two records is not on its way is done, and the other one is what is left.
+        going = 0 if first == 0 else 1
+        do(old, records, 1 - going)
+        result = groups("describe", shared.group, "--ranges")
+    (sentence,) = (line for line in result.err.splitlines() if "stable offset" in line)
+    assert f"old ({ids[0]}) is to hand slots {first}-{last} over to {ids[1]}" in sentence
+    assert f"and still has offset {going} (key " in sentence
+
+
 def test_all_groups_at_once(groups: Callable[..., Result], shared: Shared, kit: GroupsKit) -> None:
     """Each has its own partitions; those of a topic that is gone are left out."""
     shared.produce(0)

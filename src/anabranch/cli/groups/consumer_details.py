@@ -12,6 +12,7 @@ from anabranch.cli.connection import Troubles, client_config
 from anabranch.cli.groups.lookup import Group, Member, Movement, TopicPartitionKey
 from anabranch.cli.options import Connection
 from anabranch.cli.raw_client import RawClient
+from anabranch.model.units import ALL_SLOTS, slots_between
 from anabranch.wire.messages.consumer_group_describe import (
     CONSUMER_GROUP_DESCRIBE,
     MEMBER_TYPE_UNKNOWN,
@@ -84,17 +85,7 @@ def _detailed(group: Group, described: Any) -> Group:
         )
         for member in sorted(described.members, key=lambda m: (m.client_id, m.member_id))
     )
-    told = tuple(
-        Movement(
-            topic=movement.topic_name,
-            partition=movement.partition,
-            from_consumer_id=movement.from_member_id or None,
-            to_consumer_id=movement.to_member_id or None,
-            state=movement.state,
-            since_ms=movement.since_ms,
-        )
-        for movement in described.movements
-    )
+    told = tuple(_told(movement) for movement in described.movements)
     return dataclasses.replace(
         group,
         state=described.group_state,
@@ -103,6 +94,21 @@ def _detailed(group: Group, described: Any) -> Group:
         target_epoch=described.assignment_epoch,
         members=members,
         movements=told or movements_of(members),
+    )
+
+
+def _told(movement: Any) -> Movement:
+    slots = slots_between(movement.first_hash, movement.last_hash)
+    is_part = slots is not None and slots != ALL_SLOTS
+    return Movement(
+        topic=movement.topic_name,
+        partition=movement.partition,
+        first_slot=slots.first if slots is not None and is_part else None,
+        last_slot=slots.end - 1 if slots is not None and is_part else None,
+        from_consumer_id=movement.from_member_id or None,
+        to_consumer_id=movement.to_member_id or None,
+        state=movement.state,
+        since_ms=movement.since_ms,
     )
 
 

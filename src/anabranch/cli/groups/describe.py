@@ -104,8 +104,8 @@ def describe(
 
     A consumer group (KIP-848) moves one partition at a time: its owner is told to give it up
     (revoking), and when it did, the next one gets it (assigning). --movements shows what is on its
-    way, that is, who waits for whom. CURRENT-EPOCH behind TARGET-EPOCH is a member that has not
-    caught up yet.
+    way, that is, who waits for whom, and which SLOTS of the partition where members share it.
+    CURRENT-EPOCH behind TARGET-EPOCH is a member that has not caught up yet.
 
     For branch topics a second table shows how far the group is with their sources (in JSON,
     branch_progress): everything below STABLE-OFFSET is finished, UNPROCESSED records are left, and

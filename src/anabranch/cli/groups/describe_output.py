@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.groups.branch_progress import SourceRow, progress_document
-from anabranch.cli.groups.lookup import Group, Member, TopicPartitionKey
+from anabranch.cli.groups.lookup import Group, Member, Movement, TopicPartitionKey
 from anabranch.cli.output import counted, note, write_table
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ def _assignment_text(partitions: Sequence[TopicPartitionKey]) -> str:
 def _write_movements(groups: list[Group]) -> None:
     write_table(
         (
-            *("GROUP", "TOPIC", "PARTITION", "STATE"),
+            *("GROUP", "TOPIC", "PARTITION", "SLOTS", "STATE"),
             *("FROM-CONSUMER-ID", "TO-CONSUMER-ID", "SINCE"),
         ),
         [
@@ -253,6 +253,7 @@ def _write_movements(groups: list[Group]) -> None:
                 group.group,
                 movement.topic,
                 movement.partition,
+                _slots_text(movement),
                 movement.state,
                 movement.from_consumer_id,
                 movement.to_consumer_id,
@@ -262,6 +263,12 @@ def _write_movements(groups: list[Group]) -> None:
             for movement in group.movements
         ],
     )
+
+
+def _slots_text(movement: Movement) -> str:
+    if movement.first_slot is None:
+        return "all"
+    return f"{movement.first_slot}-{movement.last_slot}"
 
 
 def _moment_text(moment_ms: int) -> str:

@@ -59,10 +59,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement:
-    """A partition that is not where it should be; None stands for nobody."""
+    """A partition, or a key range of one, that is not where it should be; None is nobody."""
 
     topic: str
     partition: int
+    first_slot: int | None = None  # None: the whole partition
+    last_slot: int | None = None
     from_consumer_id: str | None
     to_consumer_id: str | None
     state: str
