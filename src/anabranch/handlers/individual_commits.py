@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from anabranch.broker.broker import Broker
+from anabranch.broker.range_loads import HotKey
 from anabranch.broker.topics import Topic
 from anabranch.coordinator.cooperative.acks import Ack, LogFacts
 from anabranch.coordinator.cooperative.book import expired, with_acked
@@ -43,6 +44,7 @@ from anabranch.wire.messages.cooperation import (
     COOPERATION_VERSION,
     DivertedKey,
     FailedRecord,
+    HotRange,
     IndividualCommit,
     IndividualCommitAnswer,
     IndividualProgress,
@@ -229,6 +231,8 @@ class GroupView(NamedTuple):
     stalled_ms: Callable[[Place], int]
     # How far a partition was shown to a member since an epoch, if that is known.
     delivered: Callable[[Place, str, int], int | None]
+    # The slots that are more work than a fair share.
+    hot: Callable[[Place], Sequence[HotKey]]
 
 
 def view_group(broker: Broker, group_id: str) -> GroupView:
@@ -240,6 +244,7 @@ def view_group(broker: Broker, group_id: str) -> GroupView:
         owners_by_place(group) if isinstance(group, ConsumerGroup) else {},
         lambda place: broker.groups.stuck_ranges.stalled_ms(group_id, *place),
         lambda place, member, epoch: broker.deliveries.delivered(group_id, *place, member, epoch),
+        lambda place: broker.groups.range_loads.hot_keys(group_id, *place),
     )
 
 
@@ -277,6 +282,18 @@ def individual_progress(
             DivertedKey(key_hash=key_hash, offset=offset)
             for key_hash, offset in sorted(progress.diverted.items())
         ],
+        hot=[_hot_range(one) for one in view.hot(place)],
+    )
+
+
+def _hot_range(hot: HotKey) -> HotRange:
+    slot = hot.slot.slot
+    first_hash, last_hash = hashes_of(SlotRange(slot, slot + 1))
+    return HotRange(
+        first_hash=first_hash,
+        last_hash=last_hash,
+        share_permille=round(1000 * hot.slot.share),
+        key=hot.key,
     )
 
 
