@@ -7,17 +7,29 @@ from consumer_group_calls import GROUP, ConsumerNode, partitions
 from handler_calls import NOW_MS
 
 from anabranch.branch.slots import slot_of_key
+from anabranch.broker.range_loads import HotKey
+from anabranch.coordinator.cooperative.line_group import HotSlot
+from anabranch.coordinator.group.cause import Cause
+from anabranch.coordinator.group.consumer_commands import MoveRanges, RangeMove
 from anabranch.model.errors import ErrorCode
 from anabranch.model.sub_codes import SubCode
-from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, hashes_of, slots_between
+from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, Unit, hashes_of, slots_between
+from anabranch.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from anabranch.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from anabranch.wire.messages.cooperation import (
     Cooperation,
     HeldPartition,
+    HotRange,
     KeyRange,
     RangeFetch,
+    RangeLoad,
 )
 from anabranch.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from anabranch.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from anabranch.wire.record_batch import Record, build_batch, iter_headers, iter_records
 
 BIG = 1 << 30
@@ -203,3 +215,75 @@ def test_fetches_are_fenced(node: ConsumerNode) -> None:
     part = next(iter(one.ranges))
     smaller = one.fetch([SlotRange(part.first, part.first + 10)])
     assert smaller.error_code == ErrorCode.NONE
+
+
+# Loads and assignors ------------------------------------------------------------------------------
+
+
+def load(node: ConsumerNode, slots: SlotRange, records: int = 3, busy_us: int = 4_000) -> RangeLoad:
+    first_hash, last_hash = hashes_of(slots)
+    return RangeLoad(
+        topic_id=node.topic_id,
+        partition=0,
+        first_hash=first_hash,
+        last_hash=last_hash,
+        records=records,
+        busy_us=busy_us,
+    )
+
+
+def test_loads_are_taken(node: ConsumerNode) -> None:
+    """What a member was busy with is what the broker goes by, once it has what it speaks of."""
+    members = [Sharer(node, name) for name in "ab"]
+    settle(*members)
+    (slots,) = members[0].ranges
+    loads = [load(node, ALL_SLOTS), load(node, ALL_SLOTS, 1, 1_000)]
+    node.beat("a", members[0].epoch, cooperation=Cooperation(loads=loads))
+    watched = node.broker.groups.range_loads._watched[GROUP]
+    assert watched.reports == {((node.topic_id, 0), slots): (4, 5_000_000)}
+
+
+def test_loads_of_what_is_no_range(node: ConsumerNode) -> None:
+    """Ranges begin and end at slots, wherever they are written."""
+    members = [Sharer(node, name) for name in "ab"]
+    settle(*members)
+    odd = RangeLoad(topic_id=node.topic_id, partition=0, first_hash=5, last_hash=9, records=1)
+    answer = node.beat("a", members[0].epoch, cooperation=Cooperation(loads=[odd]))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_describe_tells_the_assignor_that_shares(node: ConsumerNode) -> None:
+    """And each partition once, however many ranges of it a member has."""
+    members = [Sharer(node, name) for name in "ab"]
+    settle(*members)
+    moves = (RangeMove(Unit(node.topic_id, 0, SlotRange(10, 20)), None),)
+    group = node.consumer_group
+    command = MoveRanges(
+        group_id=GROUP, group_epoch=group.group_epoch, moves=moves, cause=Cause.STUCK
+    )
+    node.broker.groups.submit(GROUP, command)
+    settle(*members)
+    (described,) = node.call(ConsumerGroupDescribeRequest(group_ids=[GROUP]), 1).groups
+    assert described.assignor_name == "line-cut"
+    for member in described.members:
+        (topic,) = member.assignment.topic_partitions
+        assert topic.partitions == [0]
+    assert sorted(len(member.ranges) for member in members) == [2, 2]
+
+
+def test_hot_slots_are_told_to_who_asks(node: ConsumerNode) -> None:
+    """With the key that is most of it, if there is one."""
+    member = Sharer(node, "a")
+    settle(member)
+    node.broker.groups.range_loads.take(GROUP, "a", [])
+    watched = node.broker.groups.range_loads._watched[GROUP]
+    slot = HotSlot(node.topic_id, 0, 77, "a", 0.4321)
+    watched.hot[(node.topic_id, 0), 77] = HotKey(slot, b"k")
+    topics = [OffsetFetchRequestTopics(name="orders", partition_indexes=[0])]
+    group = OffsetFetchRequestGroup(group_id=GROUP, topics=topics)
+    asked = OffsetFetchRequest(groups=[group], with_individual=True)
+    answer = node.call(asked, 9).groups[0].topics[0].partitions[0].individual
+    first_hash, last_hash = hashes_of(SlotRange(77, 78))
+    assert answer.hot == [
+        HotRange(first_hash=first_hash, last_hash=last_hash, share_permille=432, key=b"k")
+    ]

@@ -97,7 +97,8 @@ def _assignment(broker: Broker, units: Iterable[Unit]) -> Assignment:
     for topic_id, of_topic in groupby(units, key=attrgetter("topic_id")):
         topic = broker.topics.get_by_id(topic_id)
         if topic is not None:
-            partitions = [unit.partition for unit in of_topic]
+            # Of a partition that it shares a member may have several ranges.
+            partitions = list(dict.fromkeys(unit.partition for unit in of_topic))
             topics.append(
                 TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=partitions)
             )
