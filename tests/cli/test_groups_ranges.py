@@ -248,10 +248,11 @@ def test_a_record_that_failed(
     head, row = table.splitlines()
     assert head.split() == [
         *("GROUP", "TOPIC", "PARTITION", "OFFSET"),
-        *("SLOTS", "ATTEMPTS", "REST", "REASON"),
+        *("SLOTS", "KEY-HASH", "ATTEMPTS", "REST", "REASON"),
     ]
     *cells, attempts, rest, reason = row.split()
-    assert cells == [shared.group, shared.topic, "0", "0", "0-65535"]
+    key_hash = xxh64(KEYS[0]) >> 1
+    assert cells == [shared.group, shared.topic, "0", "0", "0-65535", str(key_hash)]
     assert (attempts, reason) == ("1", r"no\nstock")
     assert 0 < float(rest.removesuffix("s")) <= 60
     assert r"failed 1 time (no\nstock) and rests for another" in result.err
@@ -259,7 +260,7 @@ def test_a_record_that_failed(
     assert 0 < retried.pop("rest_ms") <= 60_000
     assert retried == {
         "offset": 0,
-        "key_hash": xxh64(KEYS[0]) >> 1,
+        "key_hash": key_hash,
         "attempts": 1,
         "is_exhausted": False,
         "reason": "no\nstock",

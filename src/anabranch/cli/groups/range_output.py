@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from anabranch.cli.groups.waiting import ways_out
 from anabranch.cli.output import note, printable, text_field, write_blank_line, write_table
 from anabranch.client import GroupProgress, GroupRange, PartitionProgress, RetriedRecord
 from anabranch.client.stable_hold import Hold, duration, explain_stable_offset, find_hold
@@ -27,6 +28,8 @@ def write_ranges(found: Found) -> None:
         _write_hot(found)
     for group, partition in _all(found):
         note(f"{group}: {explain_stable_offset(partition, is_enabled=found[group].is_enabled)}")
+    for sentence in ways_out(found):
+        note(sentence)
 
 
 def _all(found: Found) -> Iterator[tuple[str, PartitionProgress]]:
@@ -78,7 +81,10 @@ def _range_cells(row: GroupRange) -> tuple[object, ...]:
 
 def _write_retried(found: Found) -> None:
     write_table(
-        ("GROUP", "TOPIC", "PARTITION", "OFFSET", "SLOTS", "ATTEMPTS", "REST", "REASON"),
+        (
+            *("GROUP", "TOPIC", "PARTITION", "OFFSET", "SLOTS", "KEY-HASH"),
+            *("ATTEMPTS", "REST", "REASON"),
+        ),
         [
             (group, one.topic, one.partition, *_retried_cells(one, retried))
             for group, one in _all(found)
@@ -92,6 +98,7 @@ def _retried_cells(partition: PartitionProgress, retried: RetriedRecord) -> tupl
     return (
         retried.offset,
         None if row is None else row.slots_text,
+        retried.key_hash,
         *(retried.attempts, rest_text(retried.rest_ms)),
         printable(retried.reason.encode()),
     )
