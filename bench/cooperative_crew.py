@@ -113,12 +113,15 @@ class Contender:
     name: str
     kind: str
     server: ServerProcess
-    is_ordered: bool = True
     processes: int = 1
 
     @property
     def is_ours(self) -> bool:
         return self.kind in ("async", "threads", "logged")
+
+    @property
+    def is_java(self) -> bool:
+        return self.kind in ("plain", "parallel", "share")
 
     @property
     def topic_configs(self) -> dict[str, str]:
@@ -231,7 +234,7 @@ class Crew:
 
     def _read(self, path: Path) -> array[int]:
         numbers = array("q", path.read_bytes())
-        if not self.contender.is_ours and sys.byteorder == "little":  # Java writes big-endian
+        if self.contender.is_java and sys.byteorder == "little":  # Java writes big-endian
             numbers.byteswap()
         return numbers
 

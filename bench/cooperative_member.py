@@ -8,7 +8,8 @@ the peers of bench/cooperative_java do:
 
 KIND is `async` or `threads`, as the handler is a coroutine or an ordinary function. The file gets
 the offsets of the records in the order in which they were done, eight bytes each. With KIND
-`logged` it gets three numbers for each record: the offset, and when it was begun and done.
+`logged` it gets three numbers for each record: the offset, and when it was begun and done. KIND
+`control` does the work of so many records without any: it shows what pauses alone come to.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,14 +100,14 @@ class Member:
         self._handler = make_handler(kind, int(work_us) / 1e6, self.log)
         self._workers = int(workers)
         self._owned: set[SlotRange] = set()
-        self.consumer = CooperativeConsumer(
+        self._consumer = CooperativeConsumer(
             bootstrap_servers=bootstrap_servers,
             group_id=group,
             on_ranges_assigned=self._assigned,
             on_ranges_revoked=self._revoked,
             on_ranges_lost=self._revoked,
         )
-        self.consumer.subscribe([topic])
+        self._consumer.subscribe([topic])
 
     def _assigned(self, ranges: KeyRanges) -> None:
         self._owned.update(one.slots for some in ranges.values() for one in some)
@@ -129,22 +130,62 @@ class Member:
         say(" ".join(["owns", *(f"{one.first}-{one.end}" for one in sorted(self._owned))]))
 
     async def run(self) -> None:
-        async with self.consumer:
-            teller = asyncio.ensure_future(self._tell())
-            try:
-                await self.consumer.run(self._handler, concurrency=self._workers)
-            finally:
-                teller.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await teller
+        async with self._consumer, telling(self.log):
+            await self._consumer.run(self._handler, concurrency=self._workers)
 
-    async def _tell(self) -> None:
-        told = 0
-        while True:
-            await asyncio.sleep(_TELL_S)
-            if self.log.count > told:
-                told = self.log.count
-                say(f"done {told}")
+    def stop(self) -> None:
+        self._consumer.stop()
+
+
+class Control:
+    """The work alone, by as many tasks as there would be workers."""
+
+    def __init__(self, words: list[str]) -> None:
+        _, _, _, _, workers, work_us, expected = words
+        self.log = Log()
+        self._workers = int(workers)
+        self._work_s = int(work_us) / 1e6
+        self._numbers = iter(range(int(expected)))
+        self._must_end = asyncio.Event()
+
+    async def run(self) -> None:
+        say("ready")
+        async with telling(self.log):
+            self.log.first_ns = time.monotonic_ns()
+            await asyncio.gather(*(self._work() for _ in range(self._workers)))
+            await self._must_end.wait()
+
+    def stop(self) -> None:
+        self._must_end.set()
+
+    async def _work(self) -> None:
+        for number in self._numbers:
+            if self._must_end.is_set():
+                return
+            await asyncio.sleep(self._work_s)
+            self.log.numbers.append(number)
+            self.log.last_ns = time.monotonic_ns()
+
+
+@contextlib.asynccontextmanager
+async def telling(log: Log) -> AsyncIterator[None]:
+    """Tell for the time of the block how much is done."""
+    teller = asyncio.ensure_future(_tell(log))
+    try:
+        yield
+    finally:
+        teller.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await teller
+
+
+async def _tell(log: Log) -> None:
+    told = 0
+    while True:
+        await asyncio.sleep(_TELL_S)
+        if log.count > told:
+            told = log.count
+            say(f"done {told}")
 
 
 def say(line: str) -> None:
@@ -157,10 +198,11 @@ async def main() -> None:
     lines: asyncio.Queue[str] = asyncio.Queue()
     threading.Thread(target=_read, args=[loop, lines], daemon=True).start()
     while (line := await lines.get()).startswith("run"):
-        member = Member(sys.argv[1], line.split())
+        words = line.split()
+        member = Control(words) if words[1] == "control" else Member(sys.argv[1], words)
         running = asyncio.ensure_future(member.run())
         line = await _next_line(lines, running)
-        member.consumer.stop()
+        member.stop()
         await running
         log = member.log
         if line.startswith("stop"):

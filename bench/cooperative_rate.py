@@ -39,8 +39,9 @@ MOST_WORKERS = 64
 
 OURS, OURS_THREADS, OURS_4, OURS_16 = "ours", "ours, threads", "ours, 4 proc.", "ours, 16 proc."
 PLAIN, PARALLEL, PARALLEL_AT_OURS, SHARE = "plain", "PC", "PC at ours", "share"
+CONTROL = "no client"
 PEERS = (PLAIN, PARALLEL, SHARE)
-_NAMES = (OURS, OURS_THREADS, OURS_4, OURS_16, PLAIN, PARALLEL, PARALLEL_AT_OURS, SHARE)
+_NAMES = (CONTROL, OURS, OURS_THREADS, OURS_4, OURS_16, PLAIN, PARALLEL, PARALLEL_AT_OURS, SHARE)
 
 _LIMIT_S = 90.0
 _LEAST_RECORDS = 100
@@ -85,6 +86,7 @@ Outcomes = dict[Cell, dict[str, list[Outcome]]]
 
 def contenders_of(ours: ServerProcess, kafka: ServerProcess | None) -> list[Contender]:
     found = [
+        Contender(name=CONTROL, kind="control", server=ours),
         Contender(name=OURS, kind="async", server=ours),
         Contender(name=OURS_THREADS, kind="threads", server=ours),
         Contender(name=OURS_4, kind="async", server=ours, processes=4),
@@ -95,13 +97,15 @@ def contenders_of(ours: ServerProcess, kafka: ServerProcess | None) -> list[Cont
             Contender(name=PLAIN, kind="plain", server=kafka),
             Contender(name=PARALLEL, kind="parallel", server=kafka),
             Contender(name=PARALLEL_AT_OURS, kind="parallel", server=ours),
-            Contender(name=SHARE, kind="share", server=kafka, is_ordered=False),
+            Contender(name=SHARE, kind="share", server=kafka),
         ]
     return found
 
 
 def takes_part(contender: Contender, cell: Cell) -> bool:
     """Whether a cell is measured with a contender, or its figure follows from another one."""
+    if contender.name == CONTROL:
+        return cell.work_us > 0 and cell.distribution == UNIFORM
     if contender.name == PLAIN:  # one partition is one worker
         return cell.workers == 1
     if contender.name in (OURS_THREADS, OURS_16, PARALLEL_AT_OURS):
@@ -141,7 +145,7 @@ def measure_rates(
 def _start(contenders: Sequence[Contender], folder: Path, stack: ExitStack) -> list[Crew]:
     crews = []
     for number, contender in enumerate(contenders):
-        command = member_command() if contender.is_ours else build_peers()
+        command = build_peers() if contender.is_java else member_command()
         crew = start_crew(contender, command, folder / f"crew-{number}")
         stack.callback(crew.close)
         crews.append(crew)
@@ -187,7 +191,7 @@ def share_of_ideal(outcomes: Outcomes, cell: Cell, name: str) -> float | None:
     taken = outcomes.get(cell, {}).get(name)
     if not taken or not cell.work_us:
         return None
-    ordered = name != SHARE
+    ordered = name not in (SHARE, CONTROL)
     return median(
         one.rate / ideal_rate(cell, one.records, is_ordered=ordered, seed=number)
         for number, one in enumerate(taken, start=1)
