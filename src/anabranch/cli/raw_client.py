@@ -18,6 +18,7 @@ from anabranch.wire.primitives import DecodeError, read_uvarint, skip_tags
 
 _SIZE = struct.Struct(">i")
 _RESPONSE_MAX_BYTES = 256 * 1024 * 1024
+_ANY_VERSION = 1_000
 
 
 class RawClient:
@@ -47,10 +48,12 @@ class RawClient:
     ) -> None:
         self._socket.close()
 
-    def send(self, api: Api, request: Any, least_version: int = 0) -> Any:
+    def send(
+        self, api: Api, request: Any, least_version: int = 0, last_version: int = _ANY_VERSION
+    ) -> Any:
         """The answer in the newest version that both know; None where there is no such version."""
         first, last = self._served.get(api.key, (1, 0))
-        version = min(last, api.versions.last)
+        version = min(last, api.versions.last, last_version)
         if version < max(first, api.versions.first, least_version):
             return None
         try:

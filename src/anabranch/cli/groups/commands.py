@@ -6,6 +6,7 @@ import click
 
 from anabranch.cli.connection import open_admin
 from anabranch.cli.errors import CommandFailedError
+from anabranch.cli.groups.decide import dlq, release, skip
 from anabranch.cli.groups.delete import delete_groups
 from anabranch.cli.groups.delete_offsets import delete_offsets
 from anabranch.cli.groups.describe import describe
@@ -46,6 +47,9 @@ groups.add_command(describe)
 groups.add_command(reset)
 groups.add_command(delete_groups)
 groups.add_command(delete_offsets)
+groups.add_command(release)
+groups.add_command(skip)
+groups.add_command(dlq)
 
 
 @groups.command(
