@@ -211,6 +211,11 @@ class LineGroup:
 
     def is_even(self, loads: Sequence[int], fair: Sequence[int]) -> bool:
         """Whether loads are about what they are in a new cut, if not by the same members."""
+        for (_, is_sharing), crew in self.crews.items():
+            # Who does not share may have more than the others, and would rather have nothing.
+            served, due = (sum(some[number] > 0 for number in crew) for some in (loads, fair))
+            if not is_sharing and served < due:
+                return False
         if sum(load * load for load in loads) <= sum(load * load for load in fair):
             return True
         for crew in self.crews.values():
