@@ -228,6 +228,16 @@ def test_a_fenced_producer_is_not_told_that_its_successor_s_commit_is_its_own():
     story.end2(P, 0, commit=True).fails(ErrorCode.PRODUCER_FENCED)
 
 
+def test_no_epoch_is_not_the_epoch_before():
+    """Where nobody may ask again, nobody does by asking without."""
+    story = Story()
+    story.begun(version=V0)
+    story.end(P, 0, commit=True)
+    story.markers()
+
+    story.end2(P, -1, commit=True).fails(ErrorCode.PRODUCER_FENCED)
+
+
 def test_the_last_epoch_ends_in_another_producer_id():
     """Markers are written with the old one; the producer goes on with the new one from 0."""
     story = Story()

@@ -227,7 +227,25 @@ class TransactionMachine(RuleBasedStateMachine):
             if not is_lost:
                 producer.pair, producer.transaction = pair, None
 
+    @precondition(lambda self: self.producers)
+    @rule(pick=PICKS, partitions=PARTITIONS, commit=st.booleans(), is_lost=IS_LOST)
+    def transact(
+        self, pick: int, partitions: set[TopicPartition], commit: bool, is_lost: bool
+    ) -> None:
+        """What producers mostly do: a whole transaction, and where the answer is lost, again."""
+        self.all_work()
+        self.add(pick, partitions, offsets=False)
+        self.end(pick, commit, is_lost)
+        if is_lost:
+            self.all_work()
+            self.end(pick, commit, is_lost=False)
+
     # The broker -----------------------------------------------------------------------------------
+
+    @rule()
+    def all_work(self) -> None:
+        while self.story.tasks:
+            self.work(0, "all")
 
     @precondition(lambda self: self.story.tasks)
     @rule(pick=PICKS, writes=st.sampled_from(["all", "all", "all", "some", "none"]))
@@ -282,8 +300,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """When all work is done, nothing is left in the middle."""
         for _ in range(100):
-            while self.story.tasks:
-                self.work(0, "all")
+            self.all_work()
             if self.story.timers.next_deadline_ms() is None:
                 break
             self.time_passes(TIMEOUT_MS)

@@ -9,6 +9,7 @@ from transaction_story import (
     X0,
     X1,
     X2,
+    EndAnswer,
     P,
     Story,
 )
@@ -49,6 +50,25 @@ def test_the_client_s_version_is_kept():
     assert story.add(P, 0, X0, transaction_version=V2).records == [
         f"Ongoing {P}/0 60000 v2 +20 +20 x-0"
     ]
+
+
+def test_a_transaction_may_begin_without_partitions():
+    """As in Kafka; it ends without markers."""
+    story = Story()
+    story.init()
+
+    story.add(P, 0).gives(
+        answer=OK, records=[f"Ongoing {P}/0 60000 v0 +20 +20"], timers={"timeout": TIMEOUT_MS}
+    )
+    story.add(P, 0).gives(answer=OK)
+    story.end(P, 0, commit=True).gives(
+        answer=EndAnswer(),
+        records=[
+            f"PrepareCommit {P}/0 60000 v0 +20 +40",
+            f"CompleteCommit {P}/0 60000 v0 +20 +40",
+        ],
+        timers={"timeout": None},
+    )
 
 
 def test_offsets_begin_a_transaction_too():

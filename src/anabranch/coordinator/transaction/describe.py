@@ -88,10 +88,10 @@ def list_transactions(
     A filter of states is names as describe shows them. One that means nothing matches nothing, and
     is told to whoever asked.
     """
-    pattern = filters.transactional_id_pattern or ""
-    _check_pattern(pattern)
+    pattern = filters.transactional_id_pattern
     passed = [one for one in transactions if _passes(one, filters, now_ms)]
     if pattern:
+        _check_pattern(pattern)
         names = match_topics([pattern], [one.transactional_id for one in passed])[pattern]
         passed = [one for one in passed if one.transactional_id in names]
     return ListAnswer(
@@ -108,7 +108,7 @@ def list_transactions(
 
 
 def _check_pattern(pattern: str) -> None:
-    reason = why_invalid(pattern) if pattern else None
+    reason = why_invalid(pattern)
     if reason is not None:
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,

@@ -32,7 +32,7 @@ from anabranch.coordinator.transaction.commands import (
     MarkersWritten,
     WriteMarkers,
 )
-from anabranch.coordinator.transaction.fencing import check_producer, fenced_code
+from anabranch.coordinator.transaction.fencing import check_producer, fenced_code, has_epoch_before
 from anabranch.coordinator.transaction.records import (
     MarkersProgressed,
     TransactionRecord,
@@ -40,7 +40,6 @@ from anabranch.coordinator.transaction.records import (
 )
 from anabranch.coordinator.transaction.settings import TransactionSettings
 from anabranch.coordinator.transaction.state import (
-    LAST_EPOCH,
     NO_PRODUCER_ID,
     SERVER_VERSION,
     TopicPartition,
@@ -94,7 +93,7 @@ def _end_in_next_epoch(transaction: Transaction, command: EndTxn, now_ms: int) -
     """Transaction version 2: the producer goes on with the next epoch, and is told so."""
     if transaction.state.is_prepared:
         return _refused(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if _asks_again(transaction, command):
+    if transaction.state.is_complete and has_epoch_before(transaction, command):
         if not _has_ended_so(transaction, command):
             return _refused(ErrorCode.INVALID_TXN_STATE)
         return Result(response=_told(transaction))
@@ -107,18 +106,6 @@ def _end_in_next_epoch(transaction: Transaction, command: EndTxn, now_ms: int) -
     if transaction.is_exhausted and command.new_producer_id is None:
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return _end(transaction, command, now_ms, None)
-
-
-def _asks_again(transaction: Transaction, command: EndTxn) -> bool:
-    """Whether this producer has ended the last transaction, and has not heard of it."""
-    if not transaction.state.is_complete:
-        return False
-    if command.producer_epoch != transaction.last_producer_epoch:
-        return False
-    if command.producer_id == transaction.producer_id:
-        return True
-    is_rotated = command.producer_id == transaction.previous_producer_id
-    return is_rotated and command.producer_epoch == LAST_EPOCH
 
 
 def _has_ended_so(transaction: Transaction, command: EndTxn) -> bool:

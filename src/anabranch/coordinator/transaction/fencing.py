@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from anabranch.coordinator.transaction.state import Transaction
+from anabranch.coordinator.transaction.state import NO_PRODUCER_EPOCH, Transaction
 from anabranch.model.errors import ErrorCode
 
 
@@ -16,8 +16,6 @@ class FromClient(Protocol):
 class FromProducer(Protocol):
     """A request that says which producer it comes from."""
 
-    @property
-    def transactional_id(self) -> str: ...
     @property
     def producer_id(self) -> int: ...
     @property
@@ -40,3 +38,16 @@ def check_producer(
     if command.producer_epoch != transaction.producer_epoch:
         return fenced
     return ErrorCode.NONE
+
+
+def has_epoch_before(transaction: Transaction, command: FromProducer) -> bool:
+    """Whether a producer was told the present epoch, and has not heard of it.
+
+    Another producer id follows only one whose epochs are used up, so that the epoch before is its
+    last.
+    """
+    if command.producer_epoch == NO_PRODUCER_EPOCH:
+        return False  # which is no epoch, and so there may be none before
+    if command.producer_epoch != transaction.last_producer_epoch:
+        return False
+    return command.producer_id in (transaction.producer_id, transaction.previous_producer_id)

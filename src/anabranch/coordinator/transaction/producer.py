@@ -13,11 +13,10 @@ Rules
 from anabranch.coordinator.runtime.result import Result
 from anabranch.coordinator.transaction.commands import InitProducerId, InitProducerIdAnswer
 from anabranch.coordinator.transaction.ending import fence
-from anabranch.coordinator.transaction.fencing import fenced_code
+from anabranch.coordinator.transaction.fencing import fenced_code, has_epoch_before
 from anabranch.coordinator.transaction.records import TransactionWritten
 from anabranch.coordinator.transaction.settings import TransactionSettings
 from anabranch.coordinator.transaction.state import (
-    LAST_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     Transaction,
@@ -73,7 +72,7 @@ def _check_producer(transaction: Transaction, command: InitProducerId) -> ErrorC
     is_new = transaction.producer_epoch == NO_PRODUCER_EPOCH
     if is_new or not _goes_on(command) or _has_present(transaction, command):
         return ErrorCode.NONE
-    if transaction.state is not TransactionState.ONGOING and _asks_again(transaction, command):
+    if has_epoch_before(transaction, command):
         return ErrorCode.NONE
     return fenced_code(command)
 
@@ -86,16 +85,6 @@ def _goes_on(command: InitProducerId) -> bool:
 def _has_present(transaction: Transaction, command: InitProducerId) -> bool:
     present = (transaction.producer_id, transaction.producer_epoch)
     return (command.producer_id, command.producer_epoch) == present
-
-
-def _asks_again(transaction: Transaction, command: InitProducerId) -> bool:
-    """Whether the producer was told the present epoch and has not heard it."""
-    if command.producer_epoch != transaction.last_producer_epoch:
-        return False
-    if command.producer_id == transaction.producer_id:
-        return True
-    is_rotated = command.producer_id == transaction.previous_producer_id
-    return is_rotated and command.producer_epoch >= LAST_EPOCH
 
 
 def _idempotent_only(command: InitProducerId) -> Result:
