@@ -67,6 +67,7 @@ def test_names_are_unique() -> None:
     )
     from anabranch.config.cooperative_settings import (
         COOPERATIVE_BROKER_SETTING_LINES,
+        COOPERATIVE_GROUP_SETTING_LINES,
         COOPERATIVE_TOPIC_SETTING_LINES,
     )
     from anabranch.config.group_settings import GROUP_SETTING_LINES
@@ -84,7 +85,8 @@ def test_names_are_unique() -> None:
         COOPERATIVE_BROKER_SETTING_LINES,
     )
     assert len(BROKER_SETTINGS) == sum(map(len, lines))
-    assert len(GROUP_SETTINGS) == len(GROUP_RESOURCE_SETTING_LINES)
+    group_lines = (GROUP_RESOURCE_SETTING_LINES, COOPERATIVE_GROUP_SETTING_LINES)
+    assert len(GROUP_SETTINGS) == sum(map(len, group_lines))
     topic_lines = (TOPIC_SETTING_LINES, BRANCH_TOPIC_SETTING_LINES, COOPERATIVE_TOPIC_SETTING_LINES)
     assert len(TOPIC_SETTINGS) == sum(map(len, topic_lines))
     assert not ALIASES.keys() & BROKER_SETTINGS.keys()

@@ -4,8 +4,10 @@ Configs of a group are kept under its name whether it exists or not, as in Kafka
 within the broker's bounds when it was set and is not any more counts as the nearest bound.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from anabranch.broker.topics import storage_errors
 from anabranch.config.consumer_group_bounds import IntOf, clamp
@@ -16,10 +18,18 @@ from anabranch.config.consumer_group_settings import (
     SESSION_TIMEOUT,
     BoundedSetting,
 )
+from anabranch.config.cooperative_settings import DELIVERY_LIMIT, DISPOSITION, DLQ_TOPIC
 from anabranch.config.definitions import GROUP_SETTINGS
 from anabranch.config.setting import InvalidValueError, parse
+from anabranch.coordinator.cooperative.settings import CooperativeSettings
 from anabranch.engine.metadata_store import MetadataStore
 from anabranch.observe import logs
+
+_COOPERATIVE_FIELDS = {
+    DELIVERY_LIMIT: "delivery_limit",
+    DISPOSITION: "disposition",
+    DLQ_TOPIC: "dlq_topic",
+}
 
 EVERY_GROUP = ""
 """What `on_change` is called with when a setting of the broker changed."""
@@ -112,6 +122,18 @@ class GroupConfigs:
             assignment_interval_ms=within(ASSIGNMENT_INTERVAL),
             heartbeat_rate_budget=value(HEARTBEAT_RATE_BUDGET),
         )
+
+
+def group_settings_over(
+    settings: CooperativeSettings, configs: Mapping[str, str]
+) -> CooperativeSettings:
+    """The settings of individual commits of a group that sets these configs for itself."""
+    own: dict[str, Any] = {
+        field: parse(GROUP_SETTINGS[name], configs[name])
+        for name, field in _COOPERATIVE_FIELDS.items()
+        if name in configs
+    }
+    return dataclasses.replace(settings, **own) if own else settings
 
 
 def _usable(group_id: str, configs: Mapping[str, str]) -> dict[str, str]:

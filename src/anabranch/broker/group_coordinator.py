@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.branch_progress import BranchProgress
 from anabranch.broker.dispositions import Dispositions
-from anabranch.broker.group_configs import GroupConfigValues
+from anabranch.broker.group_configs import GroupConfigValues, group_settings_over
 from anabranch.broker.group_metrics import GroupMetrics
 from anabranch.broker.range_loads import RangeLoads
 from anabranch.broker.shard_driver import ShardDriver
@@ -71,6 +71,8 @@ class GroupCoordinator:
             progress_bytes=self.progress_bytes,
         )
         self._cooperative: tuple[DynamicConfigs, CooperativeSettings] | None = None
+        # Of groups that set something for themselves.
+        self._cooperative_of: dict[str, CooperativeSettings] = {}
         self._consumer_settings_of: dict[GroupConfigValues, ConsumerSettings] = {}
         broker.group_configs.on_change = self._group_config_changed
         self.metrics = GroupMetrics(steady_ms)
@@ -192,13 +194,23 @@ class GroupCoordinator:
         dynamic = self._broker.dynamic_configs
         if self._cooperative is None or self._cooperative[0] is not dynamic:
             self._cooperative = dynamic, _make_cooperative_settings(self._broker)
-        return self._cooperative[1]
+            self._cooperative_of.clear()
+        own = self._broker.group_configs.configs_of(group_id)
+        if not own:
+            return self._cooperative[1]
+        settings = self._cooperative_of.get(group_id)
+        if settings is None:
+            settings = self._cooperative_of[group_id] = group_settings_over(
+                self._cooperative[1], own
+            )
+        return settings
 
     def _slot_weights(self, group_id: str) -> Mapping[Place, SlotWeights]:
         return self.range_loads.weights_of(group_id)
 
     def _group_config_changed(self, group_id: str) -> None:
         self._consumer_settings_of.clear()
+        self._cooperative_of.clear()
         self.dispositions.look_again([group_id] if group_id else self.groups_with_progress())
 
     def consumer_members(self) -> int:

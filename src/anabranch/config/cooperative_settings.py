@@ -12,12 +12,16 @@ from anabranch.config.setting import (
     Rule,
     Scope,
     Setting,
+    Synonym,
     Value,
 )
 
 COOPERATION = "Cooperative consumption"
 
 RANGE_FETCH_CONFIG = "range.fetch.enable"
+DELIVERY_LIMIT = "coop.delivery.limit"
+DISPOSITION = "coop.disposition"
+DLQ_TOPIC = "coop.dlq.topic"
 
 MIB = 1024 * 1024
 _INT_MAX = (1 << 31) - 1
@@ -86,12 +90,12 @@ COOPERATIVE_BROKER_SETTING_LINES: tuple[Setting, ...] = (
         dynamic=DynamicMode.READ_ONLY,
     ),
     _line(
-        "coop.delivery.limit",
+        DELIVERY_LIMIT,
         ConfigType.INT,
         5,
         between(1, _INT_MAX),
         "How often a record is delivered that fails each time. After the last failure it is not "
-        "tried again by itself.",
+        "tried again by itself. A group can set it for itself under the same name.",
     ),
     _line(
         "coop.retry.backoff.ms",
@@ -142,22 +146,24 @@ COOPERATIVE_BROKER_SETTING_LINES: tuple[Setting, ...] = (
         "stable offset before its key range is taken from the member and given to another one.",
     ),
     _line(
-        "coop.disposition",
+        DISPOSITION,
         ConfigType.STRING,
         "block-key",
         one_of("block-key", "dlq", "dlq-key"),
         "What becomes of a record after its last attempt. `block-key`: it waits, and the records "
         "of its key with it, until somebody decides; others go on. `dlq`: it goes to the "
         "dead-letter topic and counts as done. `dlq-key`: the same, and later records of its key "
-        "follow it there until the key is released, so that the order of the key is kept.",
+        "follow it there until the key is released, so that the order of the key is kept. A group "
+        "can set it for itself under the same name.",
     ),
     _line(
-        "coop.dlq.topic",
+        DLQ_TOPIC,
         ConfigType.STRING,
         "",
         None,
         "The topic that records go to which nobody could process; empty for the name of their own "
-        "topic with `.dlq` behind it. It is created when it is needed.",
+        "topic with `.dlq` behind it. It is created when it is needed, with as many partitions as "
+        "theirs. A group can set it for itself under the same name.",
     ),
     _line(
         "coop.resplit.enable",
@@ -176,3 +182,40 @@ COOPERATIVE_BROKER_SETTING_LINES: tuple[Setting, ...] = (
         "uneven looks in a row.",
     ),
 )
+
+
+def _of_one_group(name: str, documentation: str) -> Setting:
+    """A group's setting from the broker's line of the same name."""
+    line = next(one for one in COOPERATIVE_BROKER_SETTING_LINES if one.name == name)
+    return Setting(
+        name=name,
+        type=line.type,
+        default=line.default,
+        documentation=documentation,
+        scope=Scope.GROUP,
+        subject=COOPERATION,
+        importance=Importance.MEDIUM,
+        dynamic=DynamicMode.CLUSTER_WIDE,
+        rule=line.rule,
+        synonyms=(Synonym(name),),
+        ours=True,
+    )
+
+
+COOPERATIVE_GROUP_SETTING_LINES: tuple[Setting, ...] = (
+    _of_one_group(
+        DELIVERY_LIMIT,
+        "How often a record is delivered to the group that fails each time.",
+    ),
+    _of_one_group(
+        DISPOSITION,
+        "What becomes of a record after its last attempt in the group: `block-key`, `dlq` or "
+        "`dlq-key`. Records that wait follow a change.",
+    ),
+    _of_one_group(
+        DLQ_TOPIC,
+        "The topic that records go to which the group could not process; empty for the name of "
+        "their own topic with `.dlq` behind it.",
+    ),
+)
+"""A group's own."""

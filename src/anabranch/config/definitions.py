@@ -16,6 +16,7 @@ from anabranch.config.consumer_group_settings import (
 )
 from anabranch.config.cooperative_settings import (
     COOPERATIVE_BROKER_SETTING_LINES,
+    COOPERATIVE_GROUP_SETTING_LINES,
     COOPERATIVE_TOPIC_SETTING_LINES,
 )
 from anabranch.config.group_settings import GROUP_SETTING_LINES
@@ -45,7 +46,8 @@ TOPIC_SETTINGS: dict[str, Setting] = {
     )
 }
 GROUP_SETTINGS: dict[str, Setting] = {
-    setting.name: setting for setting in GROUP_RESOURCE_SETTING_LINES
+    setting.name: setting
+    for setting in (*GROUP_RESOURCE_SETTING_LINES, *COOPERATIVE_GROUP_SETTING_LINES)
 }
 
 TABLES: dict[Scope, dict[str, Setting]] = {

@@ -30,10 +30,14 @@ def validate_group_configs(configs: Mapping[str, str], int_of: IntOf) -> None:
                 ErrorCode.INVALID_CONFIG,
                 f"Unknown group config name: {name}{name_hint(name, GROUP_SETTINGS)}",
             )
-    numbers = {name: _number(name, text) for name, text in configs.items()}
+    numbers: dict[str, int] = {}
+    for name, text in configs.items():
+        value = parse_or_refuse(GROUP_SETTINGS[name], text, ErrorCode.INVALID_CONFIG)
+        if isinstance(value, int):
+            numbers[name] = value
     for bounded in BOUNDED_SETTINGS:
-        value = numbers.get(bounded.group_name)
-        if value is not None and not is_within(value, bounded, int_of):
+        number = numbers.get(bounded.group_name)
+        if number is not None and not is_within(number, bounded, int_of):
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, _out_of_range(bounded.group_name, bounded, int_of)
             )
@@ -57,12 +61,6 @@ def check_altered_bounds(configs: Mapping[str, str], int_of: IntOf) -> None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, _out_of_range(bounded.name, bounded, int_of)
             )
-
-
-def _number(name: str, text: str) -> int:
-    value = parse_or_refuse(GROUP_SETTINGS[name], text, ErrorCode.INVALID_CONFIG)
-    assert isinstance(value, int)
-    return value
 
 
 def _out_of_range(name: str, bounded: BoundedSetting, int_of: IntOf) -> str:
