@@ -208,7 +208,9 @@ _GROUP_LINES = (
         distinct(may_be_empty=False),
         "The assignors that members may ask for; the first is that of a group whose members ask "
         "for none. `uniform` and `range` are built in, also under the names of Kafka's classes; "
-        "others come with installed packages.",
+        "others come with installed packages. Those that share partitions by key range, "
+        "`line-cut`, `key-range-round-robin` and `key-range-range`, may always be asked for; the "
+        "first of them that is named here is that of groups that share, else `line-cut`.",
         kind=ConfigType.LIST,
     ),
     _consumer(
