@@ -8,7 +8,9 @@ import pytest
 
 from anabranch.broker.broker import Broker
 from anabranch.broker.group_configs import EVERY_GROUP, GroupConfigValues
+from anabranch.config.group_config import validate_group_configs
 from anabranch.config.load import load_settings
+from anabranch.model.errors import ErrorCode, KafkaError
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT, BUDGET = "consumer.assignment.interval.ms", "consumer.heartbeat.rate.budget"
@@ -131,3 +133,32 @@ def test_what_another_version_kept(
     assert configs.configs_of("g") == {SESSION: "50000"}
     dropped = {(e[1]["group"], e[1]["config"]) for e in lines if e[0] == "group.config.dropped"}
     assert dropped == {("g", HEARTBEAT), ("g", "consumer.colour"), ("h", "consumer.colour")}
+
+
+def test_individual_commits_of_a_group(start: Callable[..., Broker]) -> None:
+    """A group may have another limit, disposition and dead-letter topic than the broker says."""
+    broker = start("coop.delivery.limit=3", "coop.disposition=dlq")
+    settings = broker.groups.cooperative_settings
+    broker.group_configs.set("g", {"coop.disposition": "dlq-key", "coop.dlq.topic": "dead"})
+    broker.group_configs.set("other", {SESSION: "50000"})
+    for group_id, expected in (
+        ("g", (3, "dlq-key", "dead")),
+        ("other", (3, "dlq", "")),
+        ("third", (3, "dlq", "")),
+    ):
+        found = settings(group_id)
+        assert (found.delivery_limit, found.disposition, found.dlq_topic) == expected
+    broker.set_broker_configs("", {"coop.delivery.limit": "4"})
+    assert settings("g").delivery_limit == 4
+    broker.group_configs.set("g", {"coop.delivery.limit": "9"})
+    assert (settings("g").delivery_limit, settings("g").disposition) == (9, "dlq")
+
+
+def test_values_that_are_no_numbers(start: Callable[..., Broker]) -> None:
+    """Are checked like those of the broker."""
+    number_of = start().get_int
+    validate_group_configs({"coop.disposition": "dlq", "coop.dlq.topic": "dead"}, number_of)
+    for name, value in (("coop.disposition", "burn"), ("coop.delivery.limit", "0")):
+        with pytest.raises(KafkaError) as refused:
+            validate_group_configs({name: value}, number_of)
+        assert refused.value.code is ErrorCode.INVALID_CONFIG
