@@ -38,7 +38,7 @@ fuzz: setup      ## the fuzz tests, ten minutes instead of seconds
 
 MINUTES ?= 30
 soak: setup      ## cooperative members and a broker that keep dying; MINUTES=10 is shorter
-	ANABRANCH_SOAK_MINUTES=$(MINUTES) $(BIN)/pytest tests/cooperative -k soak -s --timeout 36000
+	ANABRANCH_SOAK_MINUTES=$(MINUTES) $(BIN)/pytest tests/cooperative -k soak -s
 
 bench: setup     ## side by side with Apache Kafka (needs gcc, Java 17 and Maven)
 	$(BIN)/python bench/broker.py

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from worker import STOPPED
+from worker import STOPPED, is_hopeless
 
 from anabranch.branch.slots import slot_of_key
 from support.broker_process import BrokerProcess
@@ -51,9 +51,11 @@ BROKER_SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "coop.retry.backoff.ms": "20",
     "coop.delivery.limit": "50",
+    "coop.disposition": "dlq",
     # Ranges move by load as often as they can.
     "coop.resplit.interval.ms": "100",
 }
+DLQ = f"{TOPIC}.dlq"
 JOURNAL = "__individual_commit_offsets"
 BROKER_SWITCH = (ResourceType.BROKER, "", "group.individual.commit.enable")
 TOPIC_SWITCH = (ResourceType.TOPIC, TOPIC, "range.fetch.enable")
@@ -348,32 +350,46 @@ class Stage:
         for member in self.members:
             assert member.wait() == 0, self.account()
         self.look()
+        self.check_dead_letters()
         self.tell("end", topic=TOPIC, partition=0, offset=end)
 
     def _tell_records(self) -> int:
         """Read the log as any consumer would; returns the offset of its end."""
-        consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "reader"})
+        end = 0
+        for message in self._read(TOPIC):
+            end = message.offset() + 1
+            self.tell(
+                "record",
+                topic=TOPIC,
+                partition=0,
+                offset=message.offset(),
+                key=message.key().decode(),
+                slot=slot_of_key(message.key()),
+                id=message.value().decode(),
+                leader_epoch=message.leader_epoch(),
+            )
+        return end
+
+    def check_dead_letters(self) -> None:
+        """What is hopeless, and nothing else, has been put aside, before it counted as done."""
+        hopeless = {one.value() for one in self._read(TOPIC) if is_hopeless(one.value().decode())}
+        assert {one.value() for one in self._read(DLQ)} == hopeless
+
+    def _read(self, topic: str) -> Iterator[Message]:
+        consumer = Consumer(
+            {"bootstrap.servers": self.broker.bootstrap, "group.id": "reader", "log_level": 0}
+        )
         try:
-            _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=30)
-            consumer.assign([TopicPartition(TOPIC, 0, 0)])
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+            consumer.assign([TopicPartition(topic, 0, 0)])
             offset = -1
             while offset < end - 1:
                 message = consumer.poll(PATIENCE_S)
                 assert message is not None and message.error() is None, message
-                offset, key = message.offset(), message.key()
-                self.tell(
-                    "record",
-                    topic=TOPIC,
-                    partition=0,
-                    offset=offset,
-                    key=key.decode(),
-                    slot=slot_of_key(key),
-                    id=message.value().decode(),
-                    leader_epoch=message.leader_epoch(),
-                )
+                offset = message.offset()
+                yield message
         finally:
             consumer.close()
-        return int(end)
 
     def account(self) -> str:
         """The last words of everybody."""

@@ -44,6 +44,7 @@ def stage(make_broker: Callable[..., BrokerProcess], tmp_path: Path) -> Iterator
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(MINUTES * 60 + 600)
 def test_soak(stage: Stage, tmp_path: Path) -> None:
     """Whatever dies, no record is lost, no key out of order, and little is done twice."""
     chance = random.Random(SEED)
@@ -62,3 +63,4 @@ def test_soak(stage: Stage, tmp_path: Path) -> None:
     assert verdict.numbers["slots that moved"] > 0
     assert verdict.numbers["acks refused"] > 0, "nobody woke up too late"
     assert verdict.numbers["retries"] > 0
+    assert verdict.numbers["decided"] > 0

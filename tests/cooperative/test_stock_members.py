@@ -179,6 +179,7 @@ def check(play: Play, steps: list[dict[str, Any]]) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_stock_member_joins(play: Play) -> None:
     """It owns whole partitions only, and while it does nobody else begins a record of them; with
     its coming and going nothing is lost and no key out of order."""
@@ -203,6 +204,7 @@ def test_stock_member_joins(play: Play) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_back_to_a_plain_consumer(play: Play, protocol: str) -> None:
     """When the members have left in the middle, an ordinary consumer goes on at the stable

@@ -5,8 +5,8 @@
 The events are those of docs/reference/history.md. What is told about acknowledgements is read from
 the requests themselves and their answers, so that the client's own idea of them is not needed.
 SIGTERM leaves the group in order; SIGUSR1 makes the member slow, SIGUSR2 as fast as before. One
-record in a hundred fails, some of them twice. A member that is woken up (SIGCONT) commits at once
-what it has done, as one that does not know what it missed.
+record in a hundred fails, some of them twice, and some are hopeless (`is_hopeless`). A member that
+is woken up (SIGCONT) commits at once what it has done, as one that does not know what it missed.
 
 Exit code: 0 when it left in order, STOPPED when it ended because something was turned off.
 """
@@ -33,6 +33,7 @@ from anabranch.client import (
     IndividualCommitNotAllowedError,
     KeyRange,
     RangeFetchNotAllowedError,
+    RejectRecord,
     RetryRecord,
 )
 from anabranch.client.settings import KeyRanges
@@ -51,6 +52,7 @@ STOPPED = 3
 # How likely the first, the second and every further attempt fails.
 FAILING = (0.01, 0.3, 0.0)
 RETRY_AFTER_S = 0.02
+HOPELESS_EVERY = 300
 
 Ask = Callable[..., Awaitable[Any]]
 
@@ -65,6 +67,11 @@ class Telling:
     def __call__(self, kind: str, **facts: Any) -> None:
         event = {"at": time.monotonic(), "type": kind, **self._common, **facts}
         os.write(self._file, json.dumps(event, separators=(",", ":")).encode() + b"\n")
+
+
+def is_hopeless(value: str) -> bool:
+    """Whether nobody can process a record, by the number in its value."""
+    return value.isdigit() and int(value) % HOPELESS_EVERY == HOPELESS_EVERY - 1
 
 
 def slots_of(first_hash: int, last_hash: int) -> list[int]:
@@ -194,7 +201,7 @@ class Worker:
 
     async def _handle(self, record: ConsumerRecord) -> None:
         key = record.key or b""
-        facts = {
+        facts: dict[str, Any] = {
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
@@ -206,6 +213,10 @@ class Worker:
         }
         self._tell("start", **facts)
         await asyncio.sleep(self._work_s * self._factor * random.uniform(0.5, 1.5))
+        if is_hopeless(facts["id"]):
+            self._tell("fail", **facts)
+            self._tell("decided", **facts)  # or will be, as soon as the broker knows
+            raise RejectRecord("hopeless")
         if random.random() < FAILING[min(record.attempt, len(FAILING)) - 1]:
             self._tell("fail", **facts)
             raise RetryRecord(RETRY_AFTER_S, "bad luck")
