@@ -127,7 +127,10 @@ class RangeAck:
 
 @struct
 class FailedRecord:
-    """A record that could not be processed, and when to try it again; -1 asks for no more tries."""
+    """A record that could not be processed, and when to try it again; -1 asks for no more tries.
+
+    -2 says that it was not tried, because its key is diverted.
+    """
 
     offset: Int64 = at("0+")
     key_hash: Int64 = at("0+")
@@ -163,9 +166,10 @@ class IndividualCommitAnswer:
 class RecordDecision:
     """What shall become of a record that is not tried again, or of a key that is diverted.
 
-    Action 0 releases: a record is tried again from its first attempt, a key is not diverted any
-    more (offset -1, the hash says which). 1 skips: the record counts as done. 2 sends the record
-    to the dead-letter topic, after which it counts as done.
+    Action 0 releases: a record is tried again from its first attempt. 1 skips: the record counts as
+    done. 2 sends the record to the dead-letter topic, after which it counts as done. With offset -1
+    the hash says which key is meant: all its records that wait, and action 0 says that it is not
+    diverted any more.
     """
 
     offset: Int64 = at("0+", default=-1)
