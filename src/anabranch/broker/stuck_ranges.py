@@ -26,6 +26,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from anabranch.broker.open_records import OpenRecord, find_open
+from anabranch.broker.watched_window import WatchedWindow, WindowKey, Work
 from anabranch.coordinator.cooperative.commands import CountStuck
 from anabranch.coordinator.cooperative.progress import PartitionProgress
 from anabranch.coordinator.cooperative.records import ProgressForgotten, ProgressWritten
@@ -61,70 +62,6 @@ _SEARCH_BYTES = 1024 * 1024
 _TELL_AGAIN_MS = 60_000
 _NOTHING_STALLED_MS = -1
 
-_Key = tuple[str, bytes, int]
-# A record, its owner, and the epoch since which that is so.
-_Work = tuple[int, str, int]
-
-
-class _Watched:
-    """A group and partition."""
-
-    __slots__ = (
-        "is_holding",
-        "is_searching",
-        "is_standing",
-        "key",
-        "ranges_count",
-        "record",
-        "revoked_offset",
-        "searched_offset",
-        "since_ms",
-        "stable_offset",
-        "told_ms",
-        "told_stage",
-        "work",
-        "work_since_ms",
-    )
-
-    def __init__(self, key: _Key, now_ms: int) -> None:
-        self.key = key
-        self.stable_offset = -1
-        self.ranges_count = 0
-        # Whether there is something to finish at the stable offset, and since when.
-        self.is_standing = False
-        self.since_ms = now_ms
-        # Whether a reader was held back since.
-        self.is_holding = False
-        # What is open at the stable offset, and below which offset nothing else is.
-        self.record: OpenRecord | None = None
-        self.searched_offset = -1
-        self.is_searching = False
-        # Who works on it, as far as was seen, and since when.
-        self.work: _Work | None = None
-        self.work_since_ms = now_ms
-        self.revoked_offset = -1
-        self.told_stage = Stage.NONE
-        self.told_ms = 0
-
-    def take(self, progress: PartitionProgress, delivered_offset: int, now_ms: int) -> None:
-        """See what is done by now, and what was shown."""
-        stable_offset = begun_offset(progress)
-        self.ranges_count = progress.ranges_count
-        was_standing, self.is_standing = self.is_standing, delivered_offset > stable_offset
-        if stable_offset != self.stable_offset:
-            self.stable_offset = self.searched_offset = stable_offset
-            self.record = None
-        elif was_standing:
-            return
-        self.since_ms = now_ms
-
-    def window(self, delivered_offset: int) -> Window:
-        return Window(
-            stable_offset=self.stable_offset,
-            delivered_offset=delivered_offset,
-            ranges_count=self.ranges_count,
-        )
-
 
 class StuckRanges:
     """Watches all groups that commit record by record; lives on the event loop."""
@@ -140,7 +77,7 @@ class StuckRanges:
         self._groups = groups
         self._executor = executor
         self._steady_ms = steady_ms
-        self._watched: dict[_Key, _Watched] = {}
+        self._watched: dict[WindowKey, WatchedWindow] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_started = False
         self.revocations = 0
@@ -167,7 +104,7 @@ class StuckRanges:
             if isinstance(record, ProgressWritten | ProgressForgotten):
                 self._see((record.group_id, record.topic_id, record.partition))
 
-    def _see(self, key: _Key) -> None:
+    def _see(self, key: WindowKey) -> None:
         """See how far a group is; whoever was held back and need not be is woken."""
         progress = self._progress(key)
         if progress is None:
@@ -177,7 +114,7 @@ class StuckRanges:
             return
         watched = self._watched.get(key)
         if watched is None:
-            watched = self._watched[key] = _Watched(key, self._steady_ms())
+            watched = self._watched[key] = WatchedWindow(key, self._steady_ms())
         delivered_offset = self._broker.deliveries.highest(*key)
         watched.take(progress, delivered_offset, self._steady_ms())
         if watched.is_holding:
@@ -197,16 +134,16 @@ class StuckRanges:
     def _settings(self, group_id: str) -> CooperativeSettings:
         return self._groups.cooperative_settings(group_id)
 
-    def _progress(self, key: _Key) -> PartitionProgress | None:
+    def _progress(self, key: WindowKey) -> PartitionProgress | None:
         group_id, topic_id, partition = key
         tracked = self._groups.progress(group_id).get((topic_id, partition))
         return tracked.progress if tracked is not None else None
 
-    def _wake_soon(self, key: _Key) -> None:
+    def _wake_soon(self, key: WindowKey) -> None:
         """Wake readers when the decision that is being carried out is through."""
         asyncio.get_running_loop().call_later(0, self._wake, key)
 
-    def _wake(self, key: _Key) -> None:
+    def _wake(self, key: WindowKey) -> None:
         _, topic_id, partition = key
         topic = self._broker.topics.get_by_id(topic_id)
         if topic is not None and topic.has_partition(partition):
@@ -253,7 +190,7 @@ class StuckRanges:
                 logs.warning("group.window.failed", group=watched.key[0], reason=error.message)
         self._arm()
 
-    def _look(self, watched: _Watched) -> None:
+    def _look(self, watched: WatchedWindow) -> None:
         self._see(watched.key)
         progress = self._progress(watched.key)
         if progress is None:
@@ -270,7 +207,7 @@ class StuckRanges:
         if not watched.is_searching:
             self._judge(watched, progress)
 
-    def _search(self, watched: _Watched, progress: PartitionProgress) -> None:
+    def _search(self, watched: WatchedWindow, progress: PartitionProgress) -> None:
         """Look for the record that holds the stable offset back, off the loop."""
         _, topic_id, number = watched.key
         topic = self._broker.topics.get_by_id(topic_id)
@@ -292,7 +229,7 @@ class StuckRanges:
 
     def _searched(
         self,
-        watched: _Watched,
+        watched: WatchedWindow,
         stable_offset: int,
         future: "asyncio.Future[tuple[OpenRecord | None, int]]",
     ) -> None:
@@ -315,7 +252,7 @@ class StuckRanges:
             logs.warning("group.window.failed", group=watched.key[0], reason=error.message)
 
     def _stage(
-        self, watched: _Watched, progress: PartitionProgress, *, with_others: bool = False
+        self, watched: WatchedWindow, progress: PartitionProgress, *, with_others: bool = False
     ) -> Stage:
         """The stage of a window. `with_others` is whether somebody else could have the record."""
         delivered_offset = self._broker.deliveries.highest(*watched.key)
@@ -336,7 +273,7 @@ class StuckRanges:
         )
         return stage_of(window, self._settings(watched.key[0]))
 
-    def _judge(self, watched: _Watched, progress: PartitionProgress) -> None:
+    def _judge(self, watched: WatchedWindow, progress: PartitionProgress) -> None:
         """See who has the record that is open, and what stage that makes it."""
         group_id, topic_id, partition = watched.key
         group = self._groups.group(group_id)
@@ -354,11 +291,11 @@ class StuckRanges:
             self._revoke(watched, record, holder, group)
 
     def _note_work(
-        self, watched: _Watched, progress: PartitionProgress, holder: Holder | None
+        self, watched: WatchedWindow, progress: PartitionProgress, holder: Holder | None
     ) -> None:
         """Start the clock of whoever is seen to work on the record now and was not before."""
         record, now_ms = watched.record, self._steady_ms()
-        work: _Work | None = None
+        work: Work | None = None
         if record is not None and holder is not None and not holder.is_leaving:
             is_shown = self._broker.deliveries.was_shown(
                 *watched.key, holder.member_id, holder.epoch, record.offset
@@ -375,7 +312,7 @@ class StuckRanges:
     # What follows ---------------------------------------------------------------------------------
 
     def _tell(
-        self, watched: _Watched, stage: Stage, holder: Holder | None, lowest: SlotRange
+        self, watched: WatchedWindow, stage: Stage, holder: Holder | None, lowest: SlotRange
     ) -> None:
         """Say it once when a window enters a stage."""
         now_ms = self._steady_ms()
@@ -393,7 +330,7 @@ class StuckRanges:
         )
 
     def _facts(
-        self, watched: _Watched, holder: Holder | None, lowest: SlotRange
+        self, watched: WatchedWindow, holder: Holder | None, lowest: SlotRange
     ) -> dict[str, object]:
         group_id, topic_id, partition = watched.key
         slots = holder.slots if holder is not None else lowest
@@ -409,7 +346,7 @@ class StuckRanges:
         }
 
     def _revoke(
-        self, watched: _Watched, record: OpenRecord, holder: Holder, group: ConsumerGroup
+        self, watched: WatchedWindow, record: OpenRecord, holder: Holder, group: ConsumerGroup
     ) -> None:
         """Count an attempt that failed, and have the slot of the record change hands."""
         group_id, topic_id, partition = watched.key
