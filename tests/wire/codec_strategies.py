@@ -22,6 +22,8 @@ ERROR_CODES = sorted({int(code) for code in ErrorCode} & {code.value for code in
 # writes by way of a float.
 TIMES_MS = {
     "log_append_time_ms": st.just(-1) | st.integers(0, 253_402_300_799_999),
+    "transaction_start_time_ms": st.integers(0, 10**12),
+    "transaction_timeout_ms": st.integers(-1, 2**31 - 1),
     "retention_time_ms": st.just(-1) | st.integers(0, 10**12),
 }
 

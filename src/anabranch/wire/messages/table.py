@@ -1,6 +1,8 @@
 """All APIs this broker can read and write, by key."""
 
 from anabranch.wire.api import Api
+from anabranch.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
+from anabranch.wire.messages.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from anabranch.wire.messages.alter_configs import ALTER_CONFIGS
 from anabranch.wire.messages.api_versions import API_VERSIONS
 from anabranch.wire.messages.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
@@ -16,6 +18,8 @@ from anabranch.wire.messages.describe_groups import DESCRIBE_GROUPS
 from anabranch.wire.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
 from anabranch.wire.messages.describe_producers import DESCRIBE_PRODUCERS
 from anabranch.wire.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from anabranch.wire.messages.describe_transactions import DESCRIBE_TRANSACTIONS
+from anabranch.wire.messages.end_txn import END_TXN
 from anabranch.wire.messages.fetch import FETCH
 from anabranch.wire.messages.find_coordinator import FIND_COORDINATOR
 from anabranch.wire.messages.heartbeat import HEARTBEAT
@@ -26,6 +30,7 @@ from anabranch.wire.messages.leave_group import LEAVE_GROUP
 from anabranch.wire.messages.list_config_resources import LIST_CONFIG_RESOURCES
 from anabranch.wire.messages.list_groups import LIST_GROUPS
 from anabranch.wire.messages.list_offsets import LIST_OFFSETS
+from anabranch.wire.messages.list_transactions import LIST_TRANSACTIONS
 from anabranch.wire.messages.metadata import METADATA
 from anabranch.wire.messages.offset_commit import OFFSET_COMMIT
 from anabranch.wire.messages.offset_delete import OFFSET_DELETE
@@ -33,6 +38,8 @@ from anabranch.wire.messages.offset_fetch import OFFSET_FETCH
 from anabranch.wire.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from anabranch.wire.messages.produce import PRODUCE
 from anabranch.wire.messages.sync_group import SYNC_GROUP
+from anabranch.wire.messages.txn_offset_commit import TXN_OFFSET_COMMIT
+from anabranch.wire.messages.write_txn_markers import WRITE_TXN_MARKERS
 
 APIS: dict[int, Api] = {
     api.key: api
@@ -55,6 +62,13 @@ APIS: dict[int, Api] = {
         DELETE_TOPICS,
         DELETE_RECORDS,
         INIT_PRODUCER_ID,
+        ADD_PARTITIONS_TO_TXN,
+        ADD_OFFSETS_TO_TXN,
+        END_TXN,
+        WRITE_TXN_MARKERS,
+        TXN_OFFSET_COMMIT,
+        DESCRIBE_TRANSACTIONS,
+        LIST_TRANSACTIONS,
         OFFSET_FOR_LEADER_EPOCH,
         DESCRIBE_CONFIGS,
         ALTER_CONFIGS,

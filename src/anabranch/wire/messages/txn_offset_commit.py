@@ -1,0 +1,64 @@
+"""TxnOffsetCommit (key 28): offsets that are committed with a transaction (KIP-98).
+
+1 responses leave before throttling (KIP-219), 2 leader epochs (KIP-320), 3 flexible, and the
+consumer is named, so that it can be fenced (KIP-447), 4 TRANSACTION_ABORTABLE may be answered
+(KIP-890), 5 the group need not have been added to the transaction before (KIP-890). Version 6
+(topic ids, KIP-1319) is not in any client yet.
+"""
+
+from anabranch.wire.api import api
+from anabranch.wire.schema import Int16, Int32, Int64, String, at, struct
+
+
+@struct
+class TxnOffsetCommitRequestPartition:
+    partition_index: Int32 = at("0+")
+    committed_offset: Int64 = at("0+")
+    committed_leader_epoch: Int32 = at("2+", default=-1, ignorable=True)
+    committed_metadata: String | None = at("0+")
+
+
+@struct
+class TxnOffsetCommitRequestTopic:
+    name: String = at("0+")
+    partitions: list[TxnOffsetCommitRequestPartition] = at("0+")
+
+
+@struct
+class TxnOffsetCommitRequest:
+    transactional_id: String = at("0+")
+    group_id: String = at("0+")
+    producer_id: Int64 = at("0+")
+    producer_epoch: Int16 = at("0+")
+    generation_id: Int32 = at("3+", default=-1)
+    member_id: String = at("3+")
+    group_instance_id: String | None = at("3+", default=None)
+    topics: list[TxnOffsetCommitRequestTopic] = at("0+")
+
+
+@struct
+class TxnOffsetCommitResponsePartition:
+    partition_index: Int32 = at("0+")
+    error_code: Int16 = at("0+")
+
+
+@struct
+class TxnOffsetCommitResponseTopic:
+    name: String = at("0+")
+    partitions: list[TxnOffsetCommitResponsePartition] = at("0+")
+
+
+@struct
+class TxnOffsetCommitResponse:
+    throttle_time_ms: Int32 = at("0+")
+    topics: list[TxnOffsetCommitResponseTopic] = at("0+")
+
+
+TXN_OFFSET_COMMIT = api(
+    28,
+    "TxnOffsetCommit",
+    request=TxnOffsetCommitRequest,
+    response=TxnOffsetCommitResponse,
+    versions="0-5",
+    flexible="3+",
+)
