@@ -82,9 +82,7 @@ class FetchedRecords:
         )
 
 
-def _orders_of(
-    columns: RecordColumns, keys: list[bytes | None], rule: SlotRule
-) -> list[OrderKey]:
+def _orders_of(columns: RecordColumns, keys: list[bytes | None], rule: SlotRule) -> list[OrderKey]:
     """By what each record keeps its order."""
     if rule.ordering_header is not None:
         return [order_of(key, columns.headers(i), rule) for i, key in enumerate(keys)]
