@@ -26,7 +26,7 @@ from anabranch.coordinator.cooperative.progress import (
 )
 from anabranch.model.errors import ErrorCode
 from anabranch.model.offset_ranges import EMPTY, OffsetRanges
-from anabranch.model.sub_codes import SubCode as SubCode
+from anabranch.model.sub_codes import SubCode
 from anabranch.model.units import SlotRange
 
 NO_WATERMARK = -1
