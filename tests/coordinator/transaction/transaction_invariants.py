@@ -9,9 +9,11 @@ from anabranch.coordinator.transaction.settings import TransactionSettings
 from anabranch.coordinator.transaction.shard import TransactionShard
 from anabranch.coordinator.transaction.state import (
     MAX_EPOCH,
+    NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     Transaction,
     TransactionState,
+    ended_epoch,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +66,10 @@ def _check_state(transaction: Transaction) -> None:
     assert transaction.last_producer_epoch < transaction.producer_epoch or (
         transaction.producer_epoch == 0 and transaction.last_producer_epoch == MAX_EPOCH - 1
     )
+    # The journal does not say it again where it follows from the rest.
+    assert ended_epoch(transaction) in (NO_PRODUCER_EPOCH, transaction.last_producer_epoch)
+    if state is TransactionState.ONGOING:
+        assert transaction.last_producer_epoch == NO_PRODUCER_EPOCH
     if state.is_idle:
         assert transaction.partitions == frozenset()
         assert transaction.next_producer_id == NO_PRODUCER_ID
