@@ -494,6 +494,7 @@ class StockMember:
     is_alive: bool = True
     owned: tuple[Unit, ...] = ()
     positions: dict[Place, int] = field(default_factory=dict)
+    leader_epochs: dict[Place, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return self.member_id
@@ -533,7 +534,10 @@ class StockMember:
                 begin = log.start if committed is None or committed < 0 else committed
                 self.positions[place] = begin
                 self.oracle.stock_takes_over(self, place, begin)
-            position = self.positions[place]
+            # A new leader epoch: it goes back to where the log has lost what it had read.
+            read_by = self.leader_epochs.get(place, log.leader_epoch)
+            self.leader_epochs[place] = log.leader_epoch
+            position = min(self.positions[place], log.end_of(read_by))
             upto = min(max(position, log.start) + count, log.end)
             rows = [r for o, r in sorted(log.records.items()) if position <= o < upto]
             for record in rows:

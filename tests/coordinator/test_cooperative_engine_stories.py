@@ -59,3 +59,21 @@ def test_a_static_member_that_shares_no_more_gets_whole_partitions(pause_ms: int
     settle(story)
     held = sum(unit.slots.end - unit.slots.first for unit in story.member("a2").assigned)
     assert held in (0, SLOT_COUNT)
+
+
+def test_a_stock_member_waits_until_all_pieces_of_a_partition_are_free() -> None:
+    """Whoever gave up its half first does not see a stock member work on a part."""
+    story = shared(t=1)
+    join(story, "a", "b")
+    story.join("c")
+    story.wait(INTERVAL_MS)
+    client = story.clients["a"]
+    for _ in range(2):
+        story.send("a", client.epoch, owned=tuple(sorted(client.told)), shares=True)
+        story.send("c", story.clients["c"].epoch, owned=())
+    assert not story.member("a").assigned
+    assert story.member("b").assigned or story.member("b").pending_revocation
+    assert not story.member("c").assigned
+    settle(story)
+    held = sum(unit.slots.end - unit.slots.first for unit in story.member("c").assigned)
+    assert held == SLOT_COUNT
