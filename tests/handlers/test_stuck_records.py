@@ -14,7 +14,7 @@ from individual_commit_calls import BIG, RECORDS, TOPIC, SharedNode, Sharer, key
 from anabranch.branch._kernels import xxh64
 from anabranch.branch.slots import slot_of_key
 from anabranch.coordinator.cooperative.retries import NEVER_MS
-from anabranch.model.errors import ErrorCode
+from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.units import SlotRange
 from anabranch.observe.logs import LOGGER
 from anabranch.wire.messages.cooperation import FailedRecord, RangeFetch
@@ -338,6 +338,20 @@ def test_the_only_member(make: MakeNode) -> None:
     assert member.ranges == {(0, SlotRange(0, 65_536)): member.epoch}
 
 
+def test_the_only_member_has_all_its_time(make: MakeNode) -> None:
+    """Also when it is held and waits for nothing else: it has nobody to give the record to."""
+    node = make("coop.max.window.offsets=80")
+    member = Sharer(node, "a")
+    member.fetch()
+    node.append_keys(RECORDS)
+    member.ack(0, (1, RECORDS - 1))
+    assert member.fetch(RECORDS) == RECORDS
+    node.wait(STUCK_MS - LOOK_MS)
+    assert node.attempts == {}
+    node.wait(3 * LOOK_MS)
+    assert node.attempts == {0: 1}
+
+
 def test_a_record_that_rests_is_not_stuck(node: OneNode) -> None:
     """Its time counts from when somebody may try it again."""
     member = Sharer(node, "a")
@@ -430,6 +444,101 @@ def test_after_a_restart(make: MakeNode, node: OneNode) -> None:
     node.wait(2 * STUCK_MS)
     assert (node.attempts, node.known().stalled_ms) == ({}, -1)
     member.fetch()
+    node.wait(STUCK_MS + 2 * LOOK_MS)
+    assert node.attempts == {0: 1}
+
+
+# Things that happen meanwhile ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def searching(node: OneNode) -> tuple[OneNode, Sharer]:
+    """The first record of the only member is open, and a thread looks for it."""
+    member = Sharer(node, "a")
+    member.fetch()
+    member.ack(0, (2, RECORDS - 1))
+    node.pass_ms(2 * LOOK_MS)
+    assert len(node.loop.jobs) == 1
+    return node, member
+
+
+def stuck_count(node: OneNode) -> int:
+    return node.broker.groups.stuck_ranges.revocations
+
+
+def test_it_is_finished_while_it_is_looked_for(searching: tuple[OneNode, Sharer]) -> None:
+    """What a thread finds is of no use when the stable offset has moved."""
+    node, member = searching
+    member.ack(1)
+    node.wait(STUCK_MS - 2 * LOOK_MS)
+    assert node.attempts == {}
+    node.wait(4 * LOOK_MS)
+    assert node.attempts == {1: 1}
+
+
+def test_progress_is_forgotten_while_it_is_looked_for(searching: tuple[OneNode, Sharer]) -> None:
+    """And begins again: the old search says nothing about it."""
+    node, member = searching
+    node.broker.groups.topic_deleted(TOPIC)
+    member.ack(0, (1, RECORDS - 1))
+    node.loop.finish_jobs()
+    node.wait(STUCK_MS - LOOK_MS)
+    assert stuck_count(node) == 0
+    node.wait(3 * LOOK_MS)
+    assert node.attempts == {0: 1}
+
+
+def test_the_broker_stops_while_it_is_looked_for(searching: tuple[OneNode, Sharer]) -> None:
+    """Nobody asks for more work, and nothing is left to go off."""
+    node, _ = searching
+    node.broker.groups.stuck_ranges.stop()
+    node.loop.finish_jobs()
+    armed = len(node.loop.armed)
+    node.wait(2 * STUCK_MS)
+    assert (len(node.loop.jobs), stuck_count(node)) == (0, 0)
+    assert len(node.loop.armed) <= armed
+
+
+def test_the_topic_goes(searching: tuple[OneNode, Sharer], told: Any) -> None:
+    """With all that was known of it."""
+    node, _ = searching
+    node.broker.delete_topic(node.orders)
+    node.wait(2 * STUCK_MS)
+    assert (told(), stuck_count(node)) == ([], 0)
+
+
+def test_it_is_done_and_the_stable_offset_stands(node: OneNode) -> None:
+    """Where somebody else has yet to say that there was nothing to do, nobody is stuck."""
+    member = Sharer(node, "a")
+    member.fetch()
+    slots = _empty_slots()
+    last = RECORDS - 1
+    member.ack(0, slots=slots)
+    for others in (SlotRange(0, slots.first), SlotRange(slots.end, 65_536)):
+        member.ack(last, slots=others)
+    node.wait(STUCK_MS - LOOK_MS)
+    for others in (SlotRange(0, slots.first), SlotRange(slots.end, 65_536)):
+        member.ack(RECORDS, slots=others)
+    node.wait(2 * STUCK_MS)
+    assert node.known().stable_offset == 0
+    assert stuck_count(node) == 0
+
+
+def test_records_that_cannot_be_read(node: OneNode, told: Any) -> None:
+    """It is said, and tried again: the group goes on as it can."""
+    member = Sharer(node, "a")
+    member.fetch()
+    member.ack(0, (1, RECORDS - 1))
+    log: Any = node.orders.partitions[0].log
+    read = log.read
+
+    def fail(*where: Any, **options: Any) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no such file")
+
+    log.read = fail
+    node.wait(STUCK_MS + 2 * LOOK_MS)
+    assert {name for name, _ in told()} == {"group.window.failed"}
+    log.read = read
     node.wait(STUCK_MS + 2 * LOOK_MS)
     assert node.attempts == {0: 1}
 

@@ -20,6 +20,7 @@ Rules
 """
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -129,7 +130,9 @@ class StuckRanges:
         """Somebody was shown what nobody was shown before."""
         watched = self._watched.get((group_id, topic_id, partition))
         if watched is not None and not watched.is_standing:
-            self._see(watched.key)
+            # A shard that cannot be read now is looked at again when it can.
+            with contextlib.suppress(KafkaError):
+                self._see(watched.key)
 
     def _settings(self, group_id: str) -> CooperativeSettings:
         return self._groups.cooperative_settings(group_id)
@@ -182,7 +185,7 @@ class StuckRanges:
 
     def _look_around(self) -> None:
         self._timer = None
-        for watched in list(self._watched.values()):
+        for watched in [one for one in self._watched.values() if one.is_standing]:
             try:
                 self._look(watched)
             except KafkaError as error:
@@ -234,7 +237,7 @@ class StuckRanges:
         future: "asyncio.Future[tuple[OpenRecord | None, int]]",
     ) -> None:
         watched.is_searching = False
-        if future.cancelled() or self._watched.get(watched.key) is not watched:
+        if not self._is_started or self._watched.get(watched.key) is not watched:
             return
         failure = future.exception()
         if failure is not None:
@@ -285,6 +288,7 @@ class StuckRanges:
         self._note_work(watched, progress, holder)
         with_others = isinstance(group, ConsumerGroup) and group.sharing_members > 1
         stage = self._stage(watched, progress, with_others=with_others)
+        watched.stage = max(stage, watched.stage)
         self._tell(watched, stage, holder, _lowest_slots(progress))
         if stage is Stage.REVOKE and record is not None and holder is not None:
             assert isinstance(group, ConsumerGroup), "who holds it is a member"
@@ -393,7 +397,7 @@ class StuckRanges:
             offsets[labels] = window.offsets
             ranges[labels] = watched.ranges_count
             stalled[labels] = max(0, self.stalled_ms(*key)) / 1000
-            stages[labels] = max(stage_of(window, self._settings(group_id)), watched.told_stage)
+            stages[labels] = max(stage_of(window, self._settings(group_id)), watched.stage)
         yield m.GROUP_WINDOW_OFFSETS, offsets
         yield m.GROUP_WINDOW_RANGES, ranges
         yield m.GROUP_STALLED_SECONDS, stalled

@@ -24,6 +24,7 @@ class WatchedWindow:
         "searched_offset",
         "since_ms",
         "stable_offset",
+        "stage",
         "told_ms",
         "told_stage",
         "work",
@@ -47,6 +48,8 @@ class WatchedWindow:
         self.work: Work | None = None
         self.work_since_ms = now_ms
         self.revoked_offset = -1
+        # How far it has come since the stable offset moved.
+        self.stage = Stage.NONE
         self.told_stage = Stage.NONE
         self.told_ms = 0
 
@@ -58,6 +61,7 @@ class WatchedWindow:
         if stable_offset != self.stable_offset:
             self.stable_offset = self.searched_offset = stable_offset
             self.record = None
+            self.stage = Stage.NONE
         elif was_standing:
             return
         self.since_ms = now_ms
