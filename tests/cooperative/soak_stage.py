@@ -88,6 +88,10 @@ class Load:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    def shift(self) -> None:
+        """Other keys are the frequent ones from now on."""
+        self._random.shuffle(self._keys)
+
     def stop(self) -> None:
         """Write nothing more, and wait until everything has its answer."""
         self._stopping.set()
@@ -203,6 +207,7 @@ class Stage:
             "crash-broker": self.crash_broker,
             "restart-broker": self.restart_broker,
             "storm": self.storm,
+            "shift": self.shift,
             "forget": self.forget,
             "turn-broker-off": lambda: self.turn_off_and_on(BROKER_SWITCH),
             "turn-topic-off": lambda: self.turn_off_and_on(TOPIC_SWITCH),
@@ -260,6 +265,22 @@ class Stage:
         for member in self._random.sample(self.members, 3):
             self._leave(member)
             time.sleep(self._random.uniform(0, 0.3))
+
+    def shift(self) -> None:
+        """Again and again other keys are the busy ones, and ranges move after them."""
+        before = self.moves
+        deadline = time.monotonic() + PATIENCE_S
+        shifts = 0
+        while shifts < 3 or (self.moves == before and time.monotonic() < deadline):
+            self.load.shift()
+            shifts += 1
+            time.sleep(1)
+        assert self.moves > before, f"no ranges moved:\n{self.account()}"
+
+    @property
+    def moves(self) -> int:
+        """How often ranges were moved by load."""
+        return self.broker.log_text.count('"group.ranges.moving"')
 
     def crash_broker(self) -> None:
         self.broker.kill()

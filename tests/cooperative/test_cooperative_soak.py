@@ -24,6 +24,7 @@ BRIEF = [
     "pause",
     "crash-broker",
     "slow",
+    "shift",
     "leave",
     "turn-topic-off",
     "storm",
@@ -58,7 +59,7 @@ def test_soak(stage: Stage, tmp_path: Path) -> None:
         time.sleep(chance.uniform(0.2, 1.2 if MINUTES == 0 else 5))
     stage.finish()
     verdict = check(load([tmp_path / "history"]))
-    print(verdict.numbers)
+    print({**verdict.numbers, "moves by load": stage.moves})
     assert verdict.problems == [], f"seed {SEED}, {tmp_path}: {verdict.numbers}"
     assert verdict.numbers["slots that moved"] > 0
     assert verdict.numbers["acks refused"] > 0, "nobody woke up too late"

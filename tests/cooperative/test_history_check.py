@@ -71,6 +71,9 @@ class Story:
         number = self.send(member, epoch, watermark, *done, **facts)
         self.say("ack_ok", member, ack=number, stable=stable)
 
+    def refuse(self, member: str, number: int, error: str) -> None:
+        self.say("ack_refused", member, ack=number, slots=[0, 65536], epoch=1, error=error)
+
     def check(self) -> Verdict:
         return check(self.events)
 
@@ -216,6 +219,20 @@ def truncated() -> Story:
     return story
 
 
+def turned_off() -> Story:
+    """A gives its slots back and cannot store what it did, because that was turned off."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    story.end("revoke", "A")
+    number = story.send("A", 1, 2)
+    story.refuse("A", number, "INVALID_REQUEST")
+    story.grant("B", 2)
+    story.work("B", 2, 0, 1, 2, 3)
+    story.ack("B", 2, 4)
+    return story
+
+
 def forgotten() -> Story:
     """What was acknowledged above the stable offset is forgotten, and done again."""
     story = Story(*"abab")
@@ -239,6 +256,7 @@ GOOD = [
     retry_elsewhere,
     decided,
     truncated,
+    turned_off,
     forgotten,
 ]
 
@@ -606,6 +624,32 @@ def needless() -> Story:
     return story
 
 
+def gave_back_too_early() -> Story:
+    """Who gives slots back before its progress is stored is refused because they are others'."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    story.end("revoke", "A")
+    number = story.send("A", 1, 2)
+    story.grant("B", 2)
+    story.refuse("A", number, "FENCED_MEMBER_EPOCH")
+    story.work("B", 2, 0, 1, 2, 3)
+    return story
+
+
+def stored_at_last() -> Story:
+    """What was refused once and stored then does not come again."""
+    story = turned_off()
+    (granted,) = [event for event in story.events if event.get("member") == "B"][:1]
+    at = story.events.index(granted)
+    after, story.events = story.events[at:], story.events[:at]
+    story.ack("A", 1, 1)
+    for event in after:
+        event["at"] += 3
+    story.events += after
+    return story
+
+
 def stable_ahead() -> Story:
     story = Story()
     story.grant("A", 1)
@@ -691,6 +735,8 @@ def unknown_ack() -> Story:
         (acked_again, {"acked-again"}),
         (forgotten_below_stable, {"acked-again"}),
         (needless, {"needless"}),
+        (gave_back_too_early, {"needless"}),
+        (stored_at_last, {"acked-again", "needless"}),
         (stable_ahead, {"stable-ahead"}),
         (acked_stable_ahead, {"stable-ahead"}),
         (stable_fell, {"stable-fell"}),

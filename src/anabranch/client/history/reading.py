@@ -22,6 +22,8 @@ Process = tuple[str, int]
 """A member's name, and the how manieth process of it."""
 NEVER = math.inf
 _ANY_EPOCH = -1
+# The slots are somebody else's by now.
+_FENCED = {"FENCED_MEMBER_EPOCH", "STALE_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"}
 
 
 class UnreadableHistory(Exception):
@@ -75,7 +77,13 @@ class Tenure:
     since: float
     until: float = NEVER
     ending: str = "open"
+    is_refused: bool = False
+    """The broker would not store its progress, though the slot was its own."""
     steps: list[Step] = field(default_factory=list)
+
+    @property
+    def ended_in_order(self) -> bool:
+        return self.ending not in ("crash", "lost") and not self.is_refused
 
     def __str__(self) -> str:
         name, incarnation = self.process
@@ -215,6 +223,7 @@ class _Reader:
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._held: dict[Process, dict[int, Tenure]] = defaultdict(dict)
+        self._last: dict[tuple[Process, int], Tenure] = {}
         self._running: dict[tuple[Process, int], Step] = {}
         self._acks: dict[tuple[Process, int], Ack] = {}
         self._woken: set[Process] = set()
@@ -242,7 +251,8 @@ class _Reader:
         for slot in self._partition.slots_in(event["slots"]):
             if slot in held:
                 self._end(process, [slot], at, "replaced")
-            held[slot] = Tenure(process, slot, event["epoch"], at)
+            tenure = Tenure(process, slot, event["epoch"], at)
+            held[slot] = self._last[process, slot] = tenure
 
     def _take_revoke(self, event: Event, process: Process, at: float) -> None:
         # Who wakes up may give back what has been somebody else's for long.
@@ -344,11 +354,20 @@ class _Reader:
             del self._silent[process]
         first, end = event.get("slots", ack.slots)
         ack.ok.append(((first, end), at))
+        self._refused(process, ack.epoch, (first, end), False)
         if event.get("stable", -1) >= 0:
             self._partition.stables.append(Stable(event["stable"], ack.sent_at, at))
 
     def _take_ack_refused(self, event: Event, process: Process, at: float) -> None:
         self._partition.refused += 1
+        if event.get("error", "") not in _FENCED and "slots" in event:
+            self._refused(process, event.get("epoch", _ANY_EPOCH), event["slots"], True)
+
+    def _refused(self, process: Process, epoch: int, slots: Sequence[int], is_so: bool) -> None:
+        for slot in self._partition.slots_in(slots):
+            tenure = self._last.get((process, slot))
+            if tenure is not None and tenure.epoch == epoch:
+                tenure.is_refused = is_so
 
     def _take_stable(self, event: Event, process: Process, at: float) -> None:
         self._partition.stables.append(Stable(event["offset"], event.get("asked_at", at), at))

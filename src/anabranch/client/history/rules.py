@@ -270,7 +270,7 @@ def _again(partition: Partition, numbers: Counter[str]) -> Iterator[str]:
             if is_known:
                 if not any(partition.stable_by(at) <= offset for at in wiped):
                     yield f"acked-again: {tenure} began {offset}, which was confirmed before"
-            elif owner.ending not in ("crash", "lost") and not step.is_woken:
+            elif owner.ended_in_order and not step.is_woken:
                 yield f"needless: {tenure} began {offset} again, which was {owner}'s"
     bound = _duplicates_bound(partition)
     numbers["duplicates"] += duplicates
@@ -285,7 +285,7 @@ def _duplicates_bound(partition: Partition) -> int:
     for in_turn in partition.tenures_by_slot():
         for number, tenure in enumerate(in_turn):
             bound += sum(step.is_woken for step in tenure.steps)
-            if tenure.ending in ("crash", "lost"):
+            if not tenure.ended_in_order:
                 # Who was stopped is fenced when the next one begins, and knows it later.
                 at = min([tenure.until, *(one.since for one in in_turn[number + 1 :])])
                 held = [step.record for step in tenure.steps if step.failed_at == NEVER]
