@@ -79,3 +79,42 @@ def test_epochs_do_not_pile_up() -> None:
     assert shown.since(99) == 901
     (epochs,) = shown.deliveries._shown["g"]["a"].values()
     assert len(epochs) == 8
+
+
+def test_how_far_any_member_was_shown() -> None:
+    """As far as the last batch that was opened for one; whoever leaves has been shown it."""
+    shown = Shown()
+    news: list[tuple[str, bytes, int]] = []
+    shown.deliveries.on_news = lambda *key: news.append(key)
+    assert shown.deliveries.highest("g", TOPIC_ID, 0) == 0
+    shown.note(5, 50)
+    shown.note(5, 40, member_id="b")
+    shown.note(5, 50, member_id="b")
+    assert shown.deliveries.highest("g", TOPIC_ID, 0) == 50
+    assert news == [("g", TOPIC_ID, 0)]
+    shown.deliveries.note("g", TOPIC_ID, 0, "a", 5, 55, 60)
+    assert (shown.deliveries.highest("g", TOPIC_ID, 0), shown.since(5)) == (60, 55)
+    assert len(news) == 2
+    assert shown.deliveries.highest("g", TOPIC_ID, 1) == 0
+    assert shown.deliveries.highest("h", TOPIC_ID, 0) == 0
+    shown.deliveries.forget_member("g", "a")
+    assert shown.deliveries.highest("g", TOPIC_ID, 0) == 60
+    shown.deliveries.forget_member("g", "b")
+    assert shown.deliveries.highest("g", TOPIC_ID, 0) == 0
+
+
+def test_whether_a_member_has_seen_a_record() -> None:
+    """In this ownership; of what nobody knows, it has."""
+    shown = Shown()
+
+    def was_shown(offset: int, since_epoch: int = 5) -> bool:
+        return shown.deliveries.was_shown("g", TOPIC_ID, 0, "a", since_epoch, offset)
+
+    assert not was_shown(0)
+    shown.note(5, 50)
+    assert was_shown(49)
+    assert not was_shown(50)
+    assert not was_shown(49, since_epoch=6)
+    shown.deliveries.group_loaded("g", 5)
+    assert was_shown(1000)
+    assert not was_shown(49, since_epoch=6)

@@ -297,6 +297,25 @@ def _is_within(one: SlotRange, other: SlotRange) -> bool:
     return other.first <= one.first and one.end <= other.end
 
 
+def test_who_is_about_to_give_it_back_is_left_alone(node: OneNode) -> None:
+    """It may take its time to do that; nothing is counted while the record is on its way."""
+    one, other = pair_of(node)
+    one.fetch(), other.fetch()
+    other.ack(RECORDS)
+    one.ack(0, (1, RECORDS - 1))
+    node.wait(STUCK_MS + 2 * LOOK_MS)
+    assert node.attempts == {0: 1}
+    node.wait(12_000)  # it has not been heard of
+    assert node.attempts == {0: 1}
+    one.beat()  # it is told, and does not give it back yet
+    node.wait(3_000)
+    assert node.attempts == {0: 1}
+    settle(one, other)
+    node.begin_fetch(other, 0)
+    node.wait(STUCK_MS + 2 * LOOK_MS)
+    assert node.attempts == {0: 2}
+
+
 def test_everybody_waits_for_it(make: MakeNode) -> None:
     """A group that is held and has done nearly all else does not wait until the time is up."""
     node = make("coop.max.window.offsets=80")
@@ -580,6 +599,26 @@ def test_stages_are_told_once(node: OneNode, told: Any) -> None:
         "group.record.stuck",
     ]
     assert told()[-1][1] == {"age_s": 1, "slot": slot_of_key(b"key-0"), **facts}
+
+
+def test_a_window_that_fills_again_is_told_again(node: OneNode, told: Any) -> None:
+    """But not all the time."""
+    member = Sharer(node, "a")
+
+    def stand(offset: int) -> int:
+        member.fetch(offset)
+        member.ack(offset)
+        node.wait(STUCK_MS - LOOK_MS)
+        node.append_keys(1)
+        member.ack(offset + 1 if offset else RECORDS)
+        return len(told())
+
+    assert stand(0) == 1
+    assert stand(RECORDS) == 1
+    for _ in range(3):
+        member.beat()
+        node.wait(20_000)
+    assert stand(RECORDS + 1) == 2
 
 
 def test_metrics(node: OneNode) -> None:
