@@ -172,6 +172,7 @@ async def test_partitions_that_are_asked_for(shared_broker: BrokerProcess) -> No
         (places[1], 0),
         (places[2], 1),
     ]
+    assert all(one.is_searched and one.oldest is None for one in found.partitions)
     assert {row.owner for one in found.partitions for row in one.ranges} == {None}
     assert found.state == "Empty"
 

@@ -239,6 +239,12 @@ def test_switches(is_shareable: bool | None, is_enabled: bool, texts: tuple[str,
         assert (text in sentence) == (text in texts)
 
 
+def test_topics_that_were_never_shared() -> None:
+    """Their switch holds nobody up."""
+    found = partition_of(row(ALL_SLOTS, 40, owner="a"), is_shareable=False)
+    assert "range.fetch.enable" not in explain_stable_offset(found)
+
+
 @pytest.mark.parametrize(
     ("length_ms", "text"),
     [
