@@ -184,15 +184,11 @@ class HandOver:
 
     async def tell_revoked(self, works: Collection[RangeWork]) -> None:
         """Tell the application that ranges are about to be given back."""
-        await self._call(
-            self._core.settings.on_ranges_revoked, [one for one in works if one.is_announced]
-        )
+        await self._call(self._core.settings.on_ranges_revoked, _announced_last(works))
 
     async def _tell_lost(self, works: list[RangeWork]) -> None:
         log.warning("lost %s", _text_of(works))
-        await self._call(
-            self._core.settings.on_ranges_lost, [one for one in works if one.is_announced]
-        )
+        await self._call(self._core.settings.on_ranges_lost, _announced_last(works))
 
     async def _call(self, callback: RangesCallback | None, works: Sequence[RangeWork]) -> None:
         if callback is None or not works:
@@ -204,6 +200,17 @@ class HandOver:
         except Exception as error:
             name = getattr(callback, "__name__", "a callback")
             raise CallbackError(f"{name}: {error}") from error
+
+
+def _announced_last(works: Iterable[RangeWork]) -> list[RangeWork]:
+    """Those that the application knows of; it will not hear of them again.
+
+    A range can be lost while it is given back: then it is told of the one that comes first.
+    """
+    announced = [work for work in works if work.is_announced]
+    for work in announced:
+        work.is_announced = False
+    return announced
 
 
 async def _do_nothing(works: Collection[RangeWork]) -> None:

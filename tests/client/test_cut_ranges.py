@@ -1,0 +1,78 @@
+"""Ranges that are cut, given back or lost while something else is under way with them."""
+
+import asyncio
+
+import pytest
+from fake_broker import FakeBroker
+from loop_kit import Calls, give_all, in_loop, is_held, new_consumer, only_member, polled
+from workload_kit import HALVES, key_in
+
+LOW, HIGH = (key_in(half) for half in HALVES)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@in_loop
+async def test_half_is_taken_away_while_loading(kept: int) -> None:
+    """What is left of a range whose progress is being asked for is loaded and handed out, and the
+    rest is given back."""
+    async with FakeBroker() as broker:
+        give_all(broker)
+        broker.append("orders", [LOW, HIGH])
+        gate = broker.gates["OffsetFetch"] = asyncio.Event()
+        async with new_consumer(broker) as consumer:
+            await consumer.poll()
+            await broker.until(lambda: broker.sent("DescribeConfigs"))
+            member = only_member(broker)
+            broker.give(member, {broker.unit("orders", HALVES[kept]): 1})
+            await broker.until(lambda: not member.is_news)
+            gate.set()
+            (record,) = await polled(consumer, 1)
+            assert record.key == (LOW, HIGH)[kept]
+            await broker.until(lambda: not is_held(member, broker.unit("orders", HALVES[1 - kept])))
+
+
+@in_loop
+async def test_lost_while_it_is_given_back() -> None:
+    """The application is told once that a range goes, also if the group goes on without the member
+    before the range is given back."""
+    async with FakeBroker() as broker:
+        give_all(broker)
+        broker.append("orders", [LOW, HIGH])
+        calls = Calls()
+        async with new_consumer(broker, **calls.options) as consumer:
+            (low, high) = await polled(consumer, 2)
+            consumer.ack(high)
+            gate = broker.gates["OffsetCommit"] = asyncio.Event()
+            member = only_member(broker)
+            broker.give(member, {broker.unit("orders", HALVES[0]): 1})
+            await broker.until(lambda: calls.of("revoked"))
+            broker.fence(member)
+            await broker.until(lambda: len(calls.of("assigned")) == 2)
+            gate.set()
+            assert not consumer.ack(low)
+        assert calls.calls == [
+            ("assigned", ["orders-0 slots 0-65535"]),
+            ("revoked", ["orders-0 slots 32768-65535"]),
+            ("lost", ["orders-0 slots 0-32767"]),
+            ("assigned", ["orders-0 slots 0-65535"]),
+            ("revoked", ["orders-0 slots 0-65535"]),
+        ]
+
+
+@in_loop
+async def test_lost_while_it_drains() -> None:
+    """The same when the range is lost while a record of it runs."""
+    async with FakeBroker() as broker:
+        give_all(broker)
+        broker.append("orders", [LOW, HIGH])
+        calls = Calls()
+        async with new_consumer(broker, **calls.options) as consumer:
+            await polled(consumer, 2)
+            member = only_member(broker)
+            broker.give(member, {broker.unit("orders", HALVES[0]): 1})
+            await broker.until(lambda: not member.is_news)
+            broker.fence(member)
+            await broker.until(lambda: len(calls.of("assigned")) == 2)
+            beats = len(broker.sent("ConsumerGroupHeartbeat"))
+            await broker.until(lambda: len(broker.sent("ConsumerGroupHeartbeat")) > beats + 3)
+            assert [name for name, _ in calls.calls] == ["assigned", "lost", "assigned"]
