@@ -15,11 +15,13 @@ from log_kit import NOW_MS, SMALL, batch_of, open_log
 
 from anabranch.log.compaction import CompactionRound, compact, plan_compaction, swap_cleaned
 from anabranch.log.log_config import LogConfig
+from anabranch.log.markers import append_marker
 from anabranch.log.partition_log import PartitionLog
 from anabranch.log.retention import apply_retention, remove_segments
 from anabranch.log.transactions import (
     AbortedTransaction,
     Transactions,
+    aborted_in_records,
     read_transaction_index,
 )
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -53,7 +55,8 @@ class Writer:
         return info.first_offset
 
     def end(self, control_type: int, *, epoch: int | None = None, coordinator: int = 0) -> int:
-        return self.log.append_marker(
+        return append_marker(
+            self.log,
             control_type,
             producer_id=self.producer_id,
             producer_epoch=self.epoch if epoch is None else epoch,
@@ -70,7 +73,9 @@ def read_committed(log: PartitionLog, offset: int, max_bytes: int = 2**20) -> li
         chunk = log.read(offset, max_bytes, upto=end)
         if not chunk:
             break
-        waiting = sorted(log.aborted_transactions(offset, chunk), key=lambda one: one.first_offset)
+        waiting = sorted(
+            aborted_in_records(log.transactions, offset, chunk), key=lambda one: one.first_offset
+        )
         aborted: set[int] = set()
         for position, header in iter_headers(chunk):
             while waiting and waiting[0].first_offset <= header.last_offset:

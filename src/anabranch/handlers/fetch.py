@@ -39,6 +39,7 @@ from anabranch.handlers.range_fetch import (
 )
 from anabranch.handlers.route import RequestContext, route
 from anabranch.log.partition_log import PartitionLog
+from anabranch.log.transactions import aborted_in_records
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.sub_codes import SubCode
 from anabranch.wire.messages.cooperation import RangeFetchAnswer
@@ -246,7 +247,7 @@ def _aborted(
     """The transactions whose records the client has to leave out."""
     return [
         AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-        for one in log.aborted_transactions(offset, records)
+        for one in aborted_in_records(log.transactions, offset, records)
     ]
 
 

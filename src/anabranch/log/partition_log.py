@@ -35,14 +35,10 @@ from anabranch.log.producer_state import (
     write_snapshot,
 )
 from anabranch.log.recovery import LoadedLog, load_log
-from anabranch.log.segment import Segment
-from anabranch.log.transactions import (
-    TRANSACTION_INDEX_SUFFIX,
-    AbortedTransaction,
-    write_transaction_index,
-)
+from anabranch.log.segment import RELATIVE_OFFSET_MAX, Segment, write_rest
+from anabranch.log.transactions import TRANSACTION_INDEX_SUFFIX, write_aborted
 from anabranch.model.errors import ErrorCode, KafkaError
-from anabranch.wire.control_records import build_marker, read_marker
+from anabranch.wire.control_records import read_marker
 from anabranch.wire.record_batch import (
     CONTROL_FLAG,
     LOG_APPEND_TIME_FLAG,
@@ -58,7 +54,6 @@ _LOG = logging.getLogger(__name__)
 _pack_start = struct.Struct(">qii").pack_into  # base offset, batch length, leader epoch
 _pwrite = os.pwrite
 
-_RELATIVE_OFFSET_MAX = 2**31 - 1
 _NO_BYTES = memoryview(b"")
 DELETED_FOLDER_SUFFIX: Final = "-delete"
 
@@ -100,7 +95,7 @@ class PartitionLog:
         self.failed: str | None = None
         self.is_closed = False
         self.producer_states = loaded.producer_states
-        self._transactions = loaded.producer_states.transactions
+        self.transactions = loaded.producer_states.transactions
         self.leader_epochs = loaded.leader_epochs
         self.leader_epochs.assign(leader_epoch, self.log_end_offset)
         # Which record is in which slot, for the readers of branches; None until there are any.
@@ -185,10 +180,10 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int:
         """Readers of committed records may read below it: no transaction is open there."""
-        if not self._transactions.open:
+        if not self.transactions.open:
             return self.log_end_offset
         # Records of a transaction that is open may be deleted like all others.
-        first_offset = self._transactions.last_stable_offset(self.log_end_offset)
+        first_offset = self.transactions.last_stable_offset(self.log_end_offset)
         return max(first_offset, self.log_start_offset)
 
     @property
@@ -256,7 +251,7 @@ class PartitionLog:
         if (
             position + size > config.segment_bytes
             or max_timestamp - segment.first_timestamp > self._roll_ms
-            or last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
             or segment.is_index_full
             or self.failed is not None
         ):
@@ -266,7 +261,7 @@ class PartitionLog:
         try:
             written = _pwrite(segment.fd, batch, position)
             if written != size:
-                _write_rest(segment.fd, batch, written, position)
+                write_rest(segment.fd, batch, written, position)
         except OSError as error:
             raise self._cut_back(segment, error) from error
 
@@ -284,54 +279,15 @@ class PartitionLog:
                 self.producer_states.record_header(read_header(batch), now_ms, marker)
         return AppendInfo(first_offset, last_offset, log_append_time_ms, False)
 
-    def append_marker(
-        self,
-        control_type: int,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        now_ms: int,
-    ) -> AppendInfo:
-        """Commit or abort what a producer's transaction has written here, if it has any open.
-
-        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when somebody newer wrote.
-        """
-        self.producer_states.check_marker(producer_id, producer_epoch, coordinator_epoch)
-        marker = build_marker(
-            control_type,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            timestamp=now_ms,
-        )
-        return self.append(memoryview(bytearray(marker)), now_ms=now_ms, is_client=False)
-
     def _make_room(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> Segment:
         """The segment to append to: the active one if the coarse test was wrong, or a new one."""
         if self.failed is not None:
             raise self._storage_error(self.failed)
         if size > self._config.segment_bytes:
             raise append_checks.larger_than_segment(size, self._config.segment_bytes)
-        if self._should_roll(size, max_timestamp, last_offset, now_ms):
+        if self._active.should_roll(size, max_timestamp, last_offset, now_ms, self._config):
             self.roll(now_ms)
         return self._active
-
-    def _should_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
-        segment = self._active
-        if not segment.size_bytes:
-            # An empty segment can be too old to take a batch only by the reach of its offsets.
-            return last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX
-        if segment.first_timestamp >= 0 and max_timestamp >= 0:
-            age_ms = max_timestamp - segment.first_timestamp
-        else:
-            age_ms = now_ms - segment.created_ms
-        return (
-            segment.size_bytes + size > self._config.segment_bytes
-            or segment.is_index_full
-            or age_ms > self._roll_ms
-            or last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX
-        )
 
     def _cut_back(self, segment: Segment, error: OSError) -> KafkaError:
         """Remove what a failed write may have left; the log goes on if that works."""
@@ -378,7 +334,7 @@ class PartitionLog:
         )
         try:
             old.seal()
-            self._write_aborted(old)
+            write_aborted(old, self.transactions)
             write_snapshot(self.folder, self.log_end_offset, self.producer_states, is_synced=False)
             new.open_for_append(self._config, is_new=True)
         except OSError as error:
@@ -390,11 +346,6 @@ class PartitionLog:
         self._base_offsets.append(new.base_offset)
         self._active = new
         return new
-
-    def _write_aborted(self, segment: Segment, *, is_synced: bool = False) -> None:
-        aborted = self._transactions.aborted_in(segment.base_offset, segment.next_offset)
-        path = segment.path(TRANSACTION_INDEX_SUFFIX)
-        write_transaction_index(path, aborted, is_synced=is_synced)
 
     # Reading
 
@@ -444,20 +395,6 @@ class PartitionLog:
                 or segment.position_of(offset) < segment.size_bytes
             ):
                 return found
-
-    def aborted_transactions(
-        self, offset: int, records: bytes | memoryview
-    ) -> list[AbortedTransaction]:
-        """The aborted transactions that `records`, read from `offset` on, may hold records of."""
-        if not records or not self._transactions.has_aborted_after(offset):
-            return []
-        end_offset = offset
-        position = 0
-        while position < len(records):
-            header = read_header(records, position)
-            end_offset = header.next_offset
-            position += header.size_bytes
-        return self._transactions.aborted_between(offset, end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record whose timestamp is not below `timestamp`, or None."""
@@ -528,7 +465,7 @@ class PartitionLog:
         self._base_offsets = [segment.base_offset for segment in self._segments]
         self._unsynced = [segment for segment in self._unsynced if id(segment) not in gone]
         for segment in old if not new else ():
-            self._transactions.forget_aborted(segment.base_offset, segment.next_offset)
+            self.transactions.forget_aborted(segment.base_offset, segment.next_offset)
         self.replacements += 1
         if self.slot_indexes is not None:
             self.slot_indexes.forget(old)
@@ -543,7 +480,7 @@ class PartitionLog:
         for segment in self._unsynced:
             sealed += segment.file_paths()
             sealed.append(snapshot_path(self.folder, segment.next_offset))
-            if self._transactions.aborted_in(segment.base_offset, segment.next_offset):
+            if self.transactions.aborted_in(segment.base_offset, segment.next_offset):
                 sealed.append(segment.path(TRANSACTION_INDEX_SUFFIX))
         try:
             fd = os.dup(self._active.fd)
@@ -608,7 +545,7 @@ class PartitionLog:
             if is_clean:
                 self.flush(now_ms)
                 self._active.seal()
-                self._write_aborted(self._active, is_synced=True)
+                write_aborted(self._active, self.transactions, is_synced=True)
                 self._write_checkpoints()
                 if self.slot_indexes is not None:
                     self.slot_indexes.write_all()
@@ -658,12 +595,3 @@ class PartitionLog:
 def remove_folder(folder: Path) -> None:
     """Remove a folder that `delete` renamed. Safe off the event loop; missing files are fine."""
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write_rest(fd: int, batch: memoryview, written: int, position: int) -> None:
-    """Go on after a short write, which a disk that is filling up can cause."""
-    while written < len(batch):
-        count = _pwrite(fd, batch[written:], position + written)
-        if count == 0:
-            raise OSError("the disk takes no more bytes")
-        written += count

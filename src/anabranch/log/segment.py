@@ -37,6 +37,7 @@ TIME_INDEX_SUFFIX: Final = ".timeindex"
 SLOTS_SUFFIX: Final = ".slots"
 """The slot index, which only segments of branched topics have; see `slot_index`."""
 
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
 # Pages read through a map count as this process's memory until they are let go, though they are
 # only the page cache's; after so many bytes they are, which costs a minor fault on the next touch.
@@ -156,6 +157,24 @@ class Segment:
         """Give the largest timestamp its entry; retention of a closed segment goes by the last."""
         self.time_index.maybe_append(
             self.max_timestamp, max(self.offset_of_max_timestamp - self.base_offset, 0)
+        )
+
+    def should_roll(
+        self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig
+    ) -> bool:
+        """Whether a batch is to go to a new segment."""
+        if not self.size_bytes:
+            # An empty segment can be too old to take a batch only by the reach of its offsets.
+            return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+        if self.first_timestamp >= 0 and max_timestamp >= 0:
+            age_ms = max_timestamp - self.first_timestamp
+        else:
+            age_ms = now_ms - self.created_ms
+        return (
+            self.size_bytes + size > config.segment_bytes
+            or self.is_index_full
+            or age_ms > config.roll_ms
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         )
 
     def close_writer(self) -> None:
@@ -500,3 +519,12 @@ def _pread_exactly(fd: int, size: int, position: int) -> bytes:
             )
         content += more
     return content
+
+
+def write_rest(fd: int, batch: memoryview, written: int, position: int) -> None:
+    """Go on after a short write, which a disk that is filling up can cause."""
+    while written < len(batch):
+        count = os.pwrite(fd, batch[written:], position + written)
+        if count == 0:
+            raise OSError("the disk takes no more bytes")
+        written += count

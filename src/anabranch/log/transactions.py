@@ -22,7 +22,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from anabranch.log.checkpoints import write_atomically
+from anabranch.log.segment import Segment
 from anabranch.wire.control_records import ABORT
+from anabranch.wire.record_batch import iter_headers
 
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 
@@ -96,6 +98,24 @@ class Transactions:
         """The log has none of their records any more, if their marker is between these offsets."""
         first = bisect_left(self.aborted, base_offset, key=_last_offset)
         del self.aborted[first : bisect_left(self.aborted, next_offset, key=_last_offset)]
+
+
+def aborted_in_records(
+    transactions: Transactions, offset: int, records: bytes | memoryview
+) -> list[AbortedTransaction]:
+    """The aborted transactions that `records`, read from `offset` on, may hold records of."""
+    if not records or not transactions.has_aborted_after(offset):
+        return []
+    end_offset = offset
+    for _, header in iter_headers(records):
+        end_offset = header.next_offset
+    return transactions.aborted_between(offset, end_offset)
+
+
+def write_aborted(segment: Segment, transactions: Transactions, *, is_synced: bool = False) -> None:
+    """Write the index of a segment that is being closed."""
+    aborted = transactions.aborted_in(segment.base_offset, segment.next_offset)
+    write_transaction_index(segment.path(TRANSACTION_INDEX_SUFFIX), aborted, is_synced=is_synced)
 
 
 def write_transaction_index(
