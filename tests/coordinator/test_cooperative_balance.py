@@ -20,6 +20,7 @@ from anabranch.coordinator.cooperative.balance import (
 )
 from anabranch.coordinator.cooperative.cuts import Partition, RangeMember, RangeTopic
 from anabranch.coordinator.cooperative.line_cut import Assignment, line_cut
+from anabranch.coordinator.cooperative.load import RecordCosts
 from anabranch.coordinator.cooperative.resplit import ResplitRules, Verdict
 from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_commands import MoveRanges, RangeMove
@@ -241,20 +242,24 @@ def test_members_that_do_not_share_keep_what_they_have(clock: Clock) -> None:
         RangeMember(member_id="b", topics=frozenset(["t"])),
         RangeMember(member_id="c", topics=frozenset(["t"])),
     ]
-    topics = [RangeTopic("t", T, 2)]
-    some = GroupView(
-        group_epoch=1,
-        members=members,
-        topics=topics,
-        owners=line_cut(members, topics, {}).targets,
-        is_settled=True,
-    )
-    (whole,) = (p for n, us in some.owners.items() if n == "a" for p in (u.partition for u in us))
-    rates = {(T, whole): even(10.0), (T, 1 - whole): skewed()}
-    for _ in range(6):
+    topics = [RangeTopic("t", T, 3)]
+    low, high = SlotRange(0, SLOT_COUNT // 2), SlotRange(SLOT_COUNT // 2, SLOT_COUNT)
+    owners = {
+        "a": {Unit(T, 0)},
+        "b": {Unit(T, 1, low), Unit(T, 2, low)},
+        "c": {Unit(T, 1, high), Unit(T, 2, high)},
+    }
+    some = GroupView(group_epoch=1, members=members, topics=topics, owners=owners, is_settled=True)
+    # A new cut would give the second partition to the first member, and its own to the others.
+    rates = {(T, 0): even(10.0), (T, 1): even(900.0), (T, 2): skewed()}
+    weights = {place: RecordCosts().weights(of_slots) for place, of_slots in rates.items()}
+    assert line_cut(members, topics, owners, weights).targets["a"] != owners["a"]
+    found = []
+    for _ in range(4):
         clock.now_ms += TICK_MS
-        found = clock.balance.judge(some, rates, clock.now_ms, rules=stuck_rules())
-        assert all(move.source != "a" and move.target != "a" for move in found.moves)
+        found.append(clock.balance.judge(some, rates, clock.now_ms, rules=stuck_rules()))
+    assert [one.verdict.value for one in found] == ["watching", "watching", "stuck", "stuck"]
+    assert not any(one.moves for one in found)
 
 
 def test_only_partitions_that_may_be_shared_are_measured() -> None:

@@ -30,7 +30,7 @@ from anabranch.coordinator.cooperative.cuts import (
     covers_of,
     split,
 )
-from anabranch.coordinator.cooperative.line_cut import Way, line_cut
+from anabranch.coordinator.cooperative.line_cut import line_cut
 from anabranch.coordinator.cooperative.line_group import HotSlot
 from anabranch.coordinator.cooperative.load import RecordCosts, SlotWeights
 from anabranch.coordinator.cooperative.resplit import (
@@ -189,8 +189,6 @@ def _recut(
 ) -> tuple[Move, ...]:
     """The moves to a new cut of the line, if whoever has most is better off by it."""
     cut = line_cut(view.members, view.topics, view.owners, weights)
-    if cut.way is Way.KEPT:
-        return ()
     sharing = {member.member_id for member in view.members if member.is_sharing}
     moves = tuple(_differences(view.owners, cut.targets, weights))
     if any(move.source not in sharing or move.target not in sharing for move in moves):
