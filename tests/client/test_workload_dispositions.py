@@ -52,6 +52,7 @@ def exhausted(queue: type[WorkQueue], *keys: bytes) -> tuple[Workload, RangeWork
     failing = workload.take(0.0)
     assert failing is not None
     workload.failed(failing, retry_after_s=-60.0, reason="no", now=0.0)
+    workload.counted((TOPIC_ID, PLACE.partition), [0])
     workload.update_rests(work, [], {0: NEVER}, {}, 0.0)
     return workload, work, log
 
@@ -79,6 +80,27 @@ def test_a_failure_that_the_broker_has_not_heard_of(queue: type[WorkQueue]) -> N
     workload.update_rests(work, [], {}, {}, 5.0)
     workload.wake(59.0)
     assert take_all(workload, 59.0) == []
+
+
+@both_queues
+def test_released_before_its_owner_asked(queue: type[WorkQueue]) -> None:
+    """The broker has counted the failure and knows nothing of it: somebody has decided already."""
+    workload, work, _ = begun(queue, LOW, LOW)
+    failing = workload.take(0.0)
+    assert failing is not None
+    workload.failed(failing, retry_after_s=-60.0, reason="no", now=0.0)
+    workload.counted((TOPIC_ID, PLACE.partition), [0, 17])
+    assert work.counted == {0}
+    workload.update_rests(work, [], {}, {}, 1.0)
+    workload.wake(1.0)
+    again = workload.take(1.0)
+    assert again is not None
+    assert again.offset == 0
+    # It fails once more, which the broker has not heard of.
+    workload.failed(again, retry_after_s=-60.0, reason="no", now=1.0)
+    workload.update_rests(work, [], {}, {}, 2.0)
+    workload.wake(2.0)
+    assert take_all(workload, 2.0) == []
 
 
 @both_queues
@@ -126,6 +148,20 @@ def test_diverted_records_are_done_when_the_broker_says_so(queue: type[WorkQueue
     assert told.watermark == 2
     workload.update_rests(work, done(0, 1, 2), {}, {LOW_HASH: 0}, 1.0)
     assert (work.open, work.parked, workload.undecided_places) == ({}, 0, set())
+
+
+@both_queues
+def test_diverted_records_that_the_broker_did_not_take(queue: type[WorkQueue]) -> None:
+    """They are told again, until it knows of them."""
+    workload, work, _ = exhausted(queue, LOW, LOW, LOW)
+    workload.update_rests(work, done(0), {}, {LOW_HASH: 0}, 1.0)
+    assert take_all(workload, 1.0) == []
+    work.failures.clear()
+    workload.update_rests(work, done(0), {1: NEVER}, {LOW_HASH: 0}, 2.0)
+    assert work.failures == [Failure(2, LOW_HASH, -2, "diverted")]
+    work.failures.clear()
+    workload.update_rests(work, done(0), {1: NEVER, 2: NEVER}, {LOW_HASH: 0}, 3.0)
+    assert work.failures == []
 
 
 @both_queues

@@ -71,6 +71,11 @@ OF_INDIVIDUAL_COMMITS = {
     "anabranch_group_window_ranges",
     "anabranch_group_window_stage",
     "anabranch_group_stalled_seconds",
+    "anabranch_group_load_imbalance",
+    "anabranch_group_hot_slots",
+    "anabranch_group_blocked_records",
+    "anabranch_group_diverted_keys",
+    "anabranch_group_dead_letters_total",
 }
 
 

@@ -7,6 +7,7 @@ is among the headers. It goes to the partition of the same number, or, where the
 that modulo their number, as in Kafka: records of a key stay in order.
 """
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from anabranch.branch.slots import SlotRule
@@ -41,21 +42,29 @@ class Origin(NamedTuple):
     partition: int
 
 
-def read_batch(log: PartitionLog, offset: int) -> bytes | None:
+class ReadBatch(NamedTuple):
+    """A batch, and the offset that follows it."""
+
+    content: bytes
+    next_offset: int
+
+
+def read_batch(log: PartitionLog, offset: int) -> ReadBatch | None:
     """The batch that a record is in, if it is still there; it may begin after the record."""
     if not log.log_start_offset <= offset < log.log_end_offset:
         return None
     found = log.read(offset, 1)
-    return bytes(found) if found else None
+    return ReadBatch(bytes(found), read_header(found).next_offset) if found else None
 
 
-def find_record(batch: bytes, offset: int) -> FoundRecord | None:
-    """The record with this offset; None when compaction removed it. KafkaError when damaged."""
-    header = read_header(batch)
-    for record in iter_records(batch):
-        if record.offset == offset:
-            return FoundRecord(record, header.codec)
-    return None
+def find_records(batch: bytes, offsets: Collection[int]) -> dict[int, FoundRecord]:
+    """The records with these offsets, as far as compaction left them. KafkaError when damaged."""
+    codec = read_header(batch).codec
+    return {
+        record.offset: FoundRecord(record, codec)
+        for record in iter_records(batch)
+        if record.offset in offsets
+    }
 
 
 def is_ordered(record: Record, rule: SlotRule) -> bool:

@@ -20,15 +20,16 @@ only records are searched for in another thread.
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.dead_letters import (
+    FoundRecord,
     Origin,
     dead_letter,
     dlq_partition,
     dlq_topic_name,
-    find_record,
+    find_records,
     is_ordered,
     read_batch,
 )
@@ -49,6 +50,7 @@ from anabranch.coordinator.cooperative.retries import exhausted_offsets, is_exha
 from anabranch.coordinator.cooperative.settings import BLOCK_KEY, DLQ_KEY, CooperativeSettings
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
+from anabranch.observe import metrics as m
 
 if TYPE_CHECKING:
     from anabranch.broker.broker import Broker
@@ -72,6 +74,8 @@ class Dispositions:
         self._wakers: dict[_Key, asyncio.Event] = {}
         self._asked: dict[_Key, _Asked] = {}
         self._is_stopped = False
+        # How many records were copied, by group and topic.
+        self._letters: dict[m.Labels, float] = {}
 
     def start(self) -> None:
         """Go on with what was begun before."""
@@ -119,6 +123,22 @@ class Dispositions:
 
     def _settings(self, group_id: str) -> CooperativeSettings:
         return self._broker.groups.cooperative_settings(group_id)
+
+    def collect_metrics(self) -> Iterator[tuple[m.Metric, m.Values]]:
+        """What waits, and what was copied; of groups that cannot be read, nothing."""
+        blocked: dict[m.Labels, float] = {}
+        diverted: dict[m.Labels, float] = {}
+        for group_id in self._broker.groups.groups_with_progress():
+            for place, tracked in self._broker.groups.progress(group_id).items():
+                topic = self._broker.topics.get_by_id(place[0])
+                if topic is None:
+                    continue
+                labels = (group_id, topic.name, str(place[1]))
+                blocked[labels] = len(exhausted_offsets(tracked.progress))
+                diverted[labels] = len(tracked.progress.diverted)
+        yield m.GROUP_BLOCKED_RECORDS, blocked
+        yield m.GROUP_DIVERTED_KEYS, diverted
+        yield m.GROUP_DEAD_LETTERS, dict(self._letters)
 
     # One group and partition ----------------------------------------------------------------------
 
@@ -200,6 +220,8 @@ class Dispositions:
         origin = Origin(group_id, topic.name, place[1])
         copies = _Copies(self._broker, origin, topic, progress, settings)
         decisions = await copies.make(waiting)
+        labels = (group_id, topic.name)
+        self._letters[labels] = self._letters.get(labels, 0) + copies.letters
         answer = await self._decide(origin, topic, decisions)
         for decision, outcome in zip(decisions, answer.outcomes, strict=True):
             _answer(self._asked.get(key, {}).pop(decision.offset, []), outcome)
@@ -255,6 +277,11 @@ class _Copies:
         self._settings = settings
         self._diverted = set(progress.diverted)
         self._target: Partition | None = None
+        self.letters = 0
+        self._offsets = exhausted_offsets(progress)
+        # The records of the last batch that was looked through.
+        self._looked_for: set[int] = set()
+        self._found: dict[int, FoundRecord] = {}
 
     async def make(self, offsets: list[int]) -> list[Decision]:
         """Have copies of records in the dead-letter topic; what can be decided then.
@@ -286,11 +313,7 @@ class _Copies:
     async def _copy(self, offset: int) -> bool:
         """Copy a record if it is still in the log; whether its key is to be diverted."""
         broker, origin = self._broker, self._origin
-        batch = read_batch(self._source.log, offset)
-        if batch is None:
-            return False
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(broker.background, find_record, batch, offset)
+        found = await self._find(offset)
         if found is None:
             return False
         attempt = self._progress.attempts[offset]
@@ -303,7 +326,23 @@ class _Copies:
         letter = dead_letter(found, origin, attempt, broker.now_ms())
         target.log.append(memoryview(letter), now_ms=broker.now_ms())
         broker.purgatory.mark(target, len(letter))
+        self.letters += 1
         return diverts
+
+    async def _find(self, offset: int) -> FoundRecord | None:
+        """A record, if it is still in the log; those of its batch are found with it."""
+        if offset not in self._looked_for:
+            batch = read_batch(self._source.log, offset)
+            if batch is None:
+                return None
+            # As many as this round is about: others are found in their own.
+            wanted = [one for one in self._offsets if offset <= one < batch.next_offset]
+            del wanted[_ROUND_RECORDS:]
+            self._looked_for = {offset, *wanted}
+            self._found = await asyncio.get_running_loop().run_in_executor(
+                self._broker.background, find_records, batch.content, self._looked_for
+            )
+        return self._found.get(offset)
 
     def _divert(self, key_hash: int) -> None:
         """See whether one more key may be diverted."""

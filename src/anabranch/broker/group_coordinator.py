@@ -328,6 +328,7 @@ class GroupCoordinator:
         yield from self.branch_progress.collect_metrics()
         yield from self.stuck_ranges.collect_metrics()
         yield from self.range_loads.collect_metrics()
+        yield from self.dispositions.collect_metrics()
         yield INDIVIDUAL_COMMIT_BYTES, {(): self.progress_bytes()}
 
     # Chores ---------------------------------------------------------------------------------------

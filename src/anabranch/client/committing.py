@@ -18,7 +18,7 @@ from anabranch.client.errors import (
 )
 from anabranch.client.hand_over import HandOver
 from anabranch.client.membership import Membership
-from anabranch.client.range_work import Place, RangeWork
+from anabranch.client.range_work import Failure, Place, RangeWork
 from anabranch.client.records import KeyRange
 from anabranch.client.timing import Attempts
 from anabranch.model.errors import ErrorCode
@@ -135,6 +135,7 @@ class Committer:
             for topic in answer.topics
             for one in topic.partitions
         }
+        places: set[Place] = set()
         for ack in batch:
             place: Place = ack.work.unit[:2]
             partition = found.get(place) or found.get((ack.work.place.topic, place[1]))
@@ -151,10 +152,25 @@ class Committer:
                     "OffsetCommit", self._core.cluster.coordinator_place
                 )
             # The outcomes of acknowledgements come first, then one for each failure.
-            failures = sum(len(one.failures) for one in batch if one.work.unit[:2] == place)
-            outcomes = individual.outcomes[: len(individual.outcomes) - failures]
+            failures = [
+                one for some in batch if some.work.unit[:2] == place for one in some.failures
+            ]
+            first = max(len(individual.outcomes) - len(failures), 0)
+            if failures and place not in places:
+                places.add(place)
+                self._take_counted(place, failures, individual.outcomes[first:])
+            outcomes = individual.outcomes[:first]
             self._take_answer(ack, individual.stable_offset, outcomes, open_told)
-        return {ack.work.unit[:2] for ack in batch if ack.failures}
+        return places
+
+    def _take_counted(
+        self, place: Place, failures: list[Failure], outcomes: list[RangeOutcome]
+    ) -> None:
+        """Remember which failures the broker has counted: it knows of those records."""
+        judged = zip(failures, outcomes, strict=False)
+        offsets = [one.offset for one, outcome in judged if not outcome.error_code]
+        with self._core.lock:
+            self._core.workload.counted(place, offsets)
 
     def _take_answer(
         self,

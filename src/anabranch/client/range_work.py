@@ -101,6 +101,7 @@ class RangeWork:
         "acked",
         "busy_s",
         "committed",
+        "counted",
         "diverted",
         "done_before",
         "exhausted",
@@ -158,6 +159,8 @@ class RangeWork:
         # topic; and the records that rest until somebody decides about them.
         self.diverted: dict[int, int] = {}
         self.exhausted: set[int] = set()
+        # The records of which the broker has counted attempts.
+        self.counted: set[int] = set()
         # Since the last heartbeat.
         self.records_done = 0
         self.busy_s = 0.0
@@ -246,6 +249,7 @@ class RangeWork:
         part.rests = self.rests
         part.diverted = self.diverted
         part.exhausted = set(self.exhausted)
+        part.counted = set(self.counted)
         part.record_bytes = self.record_bytes
         # What was acknowledged and not stored yet counts for both: records of the other part that
         # lie in the same gap are done as well.

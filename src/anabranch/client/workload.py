@@ -185,6 +185,7 @@ class Workload:
             self.queue.add(record)
         else:
             record.attempt = rest.attempts + 1
+            work.counted.add(record.offset)
             self.queue.add_resting(record, rest.until)
 
     def refill(
@@ -347,6 +348,11 @@ class Workload:
         """Make ready what has rested long enough."""
         return self.queue.wake(now)
 
+    def counted(self, place: Place, offsets: Iterable[int]) -> None:
+        """The broker has counted attempts at records that failed."""
+        for work in self.of_place(place):
+            work.counted.update(offset for offset in offsets if offset in work.open)
+
     def update_rests(
         self,
         work: RangeWork,
@@ -366,20 +372,25 @@ class Workload:
             if any(one.has(slot, offset) for one in done):
                 self._dealt_with(work, record)
             elif record._state == DIVERTED:
-                if offset < diverted.get(hash_of(record._order, offset), offset + 1):
+                key_hash = hash_of(record._order, offset)
+                if offset < diverted.get(key_hash, offset + 1):
                     released.setdefault(record._order, []).append(record)
+                elif offset not in rests and self.is_told:
+                    # The broker refused to hear of it, or has yet to: it is told again.
+                    work.failures.append(Failure(offset, key_hash, _NOT_TRIED, "diverted"))
             elif offset in rests:
                 rest = rests[offset]
                 record.attempt = rest.attempts + 1
                 self.queue.rest_until(record, rest.until)
                 if rest.is_exhausted:
                     work.exhausted.add(offset)
-            elif offset in work.exhausted:
+            elif offset in work.counted:
                 # Somebody released it: it is tried as if for the first time.
-                work.exhausted.discard(offset)
+                work.counted.discard(offset)
                 record.attempt = 1
                 self.queue.rest_until(record, now)
         # Of records that have not come yet, what is known may be old by now.
+        work.counted &= work.open.keys()
         work.exhausted &= rests.keys()
         work.rests = {offset: rests[offset] for offset in work.rests if offset in rests}
         for records in released.values():

@@ -139,6 +139,25 @@ GROUP_HOT_SLOTS = Metric(
     "Slots, keys mostly, that are more work than a fair share: no assignment can split them.",
     ("group", "topic", "partition"),
 )
+GROUP_BLOCKED_RECORDS = Metric(
+    "anabranch_group_blocked_records",
+    Kind.GAUGE,
+    "Records after their last attempt, which wait for somebody to decide about them or for the "
+    "dead-letter topic.",
+    ("group", "topic", "partition"),
+)
+GROUP_DIVERTED_KEYS = Metric(
+    "anabranch_group_diverted_keys",
+    Kind.GAUGE,
+    "Keys whose records go to the dead-letter topic until somebody releases them.",
+    ("group", "topic", "partition"),
+)
+GROUP_DEAD_LETTERS = Metric(
+    "anabranch_group_dead_letters_total",
+    Kind.COUNTER,
+    "Records that were copied to a dead-letter topic.",
+    ("group", "topic"),
+)
 INDIVIDUAL_COMMIT_BYTES = Metric(
     "anabranch_individual_commit_bytes",
     Kind.GAUGE,
@@ -165,6 +184,9 @@ METRICS = (
     GROUP_STUCK_RECORDS,
     GROUP_LOAD_IMBALANCE,
     GROUP_HOT_SLOTS,
+    GROUP_BLOCKED_RECORDS,
+    GROUP_DIVERTED_KEYS,
+    GROUP_DEAD_LETTERS,
     INDIVIDUAL_COMMIT_BYTES,
 )
 
