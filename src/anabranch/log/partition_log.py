@@ -261,7 +261,7 @@ class PartitionLog:
         try:
             written = _pwrite(segment.fd, batch, position)
             if written != size:
-                write_rest(segment.fd, batch, written, position)
+                write_rest(_pwrite, segment.fd, batch, written, position)
         except OSError as error:
             raise self._cut_back(segment, error) from error
 

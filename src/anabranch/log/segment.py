@@ -15,6 +15,7 @@ reads on from where its last read ended is recognised by that offset and needs n
 import contextlib
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -521,10 +522,16 @@ def _pread_exactly(fd: int, size: int, position: int) -> bytes:
     return content
 
 
-def write_rest(fd: int, batch: memoryview, written: int, position: int) -> None:
+def write_rest(
+    pwrite: Callable[[int, memoryview, int], int],
+    fd: int,
+    batch: memoryview,
+    written: int,
+    position: int,
+) -> None:
     """Go on after a short write, which a disk that is filling up can cause."""
     while written < len(batch):
-        count = os.pwrite(fd, batch[written:], position + written)
+        count = pwrite(fd, batch[written:], position + written)
         if count == 0:
             raise OSError("the disk takes no more bytes")
         written += count
