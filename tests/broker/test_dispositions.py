@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from anabranch.branch._kernels import xxh64
+from anabranch.branch.slots import SlotRule
 from anabranch.broker import dispositions
 from anabranch.broker.broker import Broker
+from anabranch.broker.dead_letters import ReadBatch, find_records, is_ordered
 from anabranch.config.load import load_settings
 from anabranch.coordinator.cooperative.acks import Ack, LogFacts
 from anabranch.coordinator.cooperative.commands import (
@@ -26,7 +28,7 @@ from anabranch.coordinator.cooperative.retries import exhausted_offsets
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.units import ALL_SLOTS
-from anabranch.observe import logs
+from anabranch.observe import logs, metrics
 from anabranch.wire.record_batch import Record, build_batch, iter_headers, iter_records
 
 GROUP = "g"
@@ -396,6 +398,79 @@ def test_too_many_diverted_keys(tmp_path: Path) -> None:
         assert len(desk.letters) == 1
 
     run(tmp_path / "d", story, "coop.disposition=dlq-key", "coop.max.ranges=1")
+
+
+def test_records_of_one_batch(tmp_path: Path) -> None:
+    """Are found together, also when they are more than one round takes; the codec is kept."""
+
+    async def story(desk: Desk) -> None:
+        first = desk.log.log_end_offset
+        count = 2 * dispositions._ROUND_RECORDS + 3
+        records = [Record(i, NOW_MS, b"k%d" % i, b"w%d" % i, ()) for i in range(count)]
+        batch = bytearray(build_batch(records, base_offset=0, codec=1))
+        desk.log.append(memoryview(batch), now_ms=NOW_MS)
+        failures = [Failure(first + i, hash_of(b"k%d" % i, 0), -1, "") for i in range(count)]
+        desk.take(Ack(ALL_SLOTS, -1, 0), failures=tuple(failures))
+        await desk.settled()
+        assert [one.value for one in desk.letters] == [b"w%d" % i for i in range(count)]
+        log = desk.broker.topics.partition("t.dlq", 1).log
+        assert {header.codec for _, header in iter_headers(log.read(0, 1 << 20))} == {1}
+
+    run(tmp_path / "d", story, "coop.disposition=dlq")
+
+
+def test_what_compaction_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is done as well: the batch is there, and the record is not."""
+    records = [Record(i, NOW_MS, b"k", b"w%d" % i, ()) for i in (0, 2)]
+    compacted = build_batch(records, base_offset=0, last_offset=2)
+    assert sorted(find_records(compacted, {0, 1, 2})) == [0, 2]
+    monkeypatch.setattr(dispositions, "read_batch", lambda log, offset: ReadBatch(compacted, 3))
+
+    async def story(desk: Desk) -> None:
+        desk.reject(0, 1, 2)
+        await desk.settled()
+        assert [one.value for one in desk.letters] == [b"w0", b"w2"]
+        assert desk.progress.attempts == {}
+
+    run(tmp_path / "d", story, "coop.disposition=dlq")
+
+
+@pytest.mark.parametrize(
+    ("key", "headers", "rule", "expected"),
+    [
+        (b"k", (), SlotRule(), True),
+        (None, (), SlotRule(), False),
+        (None, (), SlotRule(is_null_key_ordered=True), True),
+        (None, (("h", b"v"),), SlotRule(), False),
+        (None, (("h", b"v"),), SlotRule(ordering_header=b"h"), True),
+        (None, (("h", None),), SlotRule(ordering_header=b"h"), False),
+        (None, (("other", b"v"),), SlotRule(ordering_header=b"h"), False),
+    ],
+)
+def test_what_keeps_an_order(
+    key: bytes | None, headers: tuple[tuple[str, bytes | None], ...], rule: SlotRule, expected: bool
+) -> None:
+    """Records with a key, or with what the topic takes for one."""
+    assert is_ordered(Record(0, 0, key, b"", headers), rule) is expected
+
+
+def test_metrics(tmp_path: Path) -> None:
+    """What waits, what is diverted, and what was copied."""
+
+    async def story(desk: Desk) -> None:
+        desk.reject(0)
+        await desk.settled()
+        desk.broker.set_broker_configs("", {"coop.disposition": "block-key"})
+        desk.reject(1, 3)
+        found = dict(desk.broker.groups.dispositions.collect_metrics())
+        place = (GROUP, TOPIC, "1")
+        assert found == {
+            metrics.GROUP_BLOCKED_RECORDS: {place: 2},
+            metrics.GROUP_DIVERTED_KEYS: {place: 1},
+            metrics.GROUP_DEAD_LETTERS: {(GROUP, TOPIC): 1},
+        }
+
+    run(tmp_path / "d", story, "coop.disposition=dlq-key")
 
 
 # Administrators ---------------------------------------------------------------------------------
