@@ -531,7 +531,9 @@ class StockMember:
                 continue  # its fetches are not fenced; its commits would be
             if place not in self.positions:
                 committed = self.world.committed(place)
-                begin = log.start if committed is None or committed < 0 else committed
+                begin = log.start
+                if committed is not None and committed >= 0:
+                    begin = min(committed, log.end_of(self.world.committed_epoch(place)))
                 self.positions[place] = begin
                 self.oracle.stock_takes_over(self, place, begin)
             # A new leader epoch: it goes back to where the log has lost what it had read.

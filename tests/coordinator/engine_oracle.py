@@ -19,6 +19,7 @@ S16 a record is acknowledged by a decision only after it is in the dead-letter t
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine_world import SLOTS, Commit, Fate, Ident, Logged, Told, World
@@ -28,11 +29,10 @@ from anabranch.branch.slots import slot_of_key
 from anabranch.client.records import ConsumerRecord
 from anabranch.coordinator.cooperative.acks import Ack
 from anabranch.coordinator.cooperative.commands import Action, Decision
-from anabranch.coordinator.cooperative.holdings import holdings_of
 from anabranch.coordinator.cooperative.records import Place
 from anabranch.coordinator.cooperative.retries import is_exhausted
 from anabranch.model.errors import ErrorCode
-from anabranch.model.units import SlotRange
+from anabranch.model.units import ALL_SLOTS, SlotRange
 
 if TYPE_CHECKING:
     from engine_members import Member, StockMember
@@ -196,22 +196,20 @@ class Oracle:
 
     def _takeable(self, commit: Commit, told: Told, ack: Ack) -> frozenset[int]:
         """The slots of an acknowledgement that must count, of those that matter."""
-        known = self.world.member(commit.member_id)
-        facts = self.world.facts(commit, told)
-        if known is None or not 0 <= commit.member_epoch <= known.member_epoch:
-            return frozenset()
-        if ack.epoch > known.member_epoch or ack.end_offset > min(
+        world, group = self.world, self.world.group
+        facts = world.facts(commit, told)
+        if ack.end_offset > min(
             facts.delivered_offset, facts.log_end_offset, facts.epoch_end_offset
         ):
             return frozenset()
-        return frozenset(
-            slot
-            for slot in SLOTS
-            for held, epoch in holdings_of(known, *told.place).slots.items()
-            if held.first <= slot < held.end
-            and ack.slots.first <= slot < ack.slots.end
-            and epoch <= ack.epoch
-        )
+        known = world.member(commit.member_id)
+        if known is None:
+            is_free = commit.member_epoch < 0 and (group is None or not group.members)
+            everything = {(*told.place, ALL_SLOTS): -1}
+            return _within(ack, told.place, everything) if is_free else frozenset()
+        if not 0 <= commit.member_epoch <= known.member_epoch or ack.epoch > known.member_epoch:
+            return frozenset()
+        return _within(ack, told.place, {**known.assigned, **known.pending_revocation})
 
     def _take(
         self,
@@ -349,6 +347,19 @@ class Oracle:
                     self.licences[place, ident] += 1
                     self.remembered[place].add(ident)
                 self.acked[place] = kept
+
+
+def _within(ack: Ack, place: Place, held: Mapping[Any, int]) -> frozenset[int]:
+    """The slots of an acknowledgement that are held since its epoch, of those that matter."""
+    return frozenset(
+        slot
+        for slot in SLOTS
+        for unit, epoch in held.items()
+        if unit[:2] == place
+        and unit[2].first <= slot < unit[2].end
+        and ack.slots.first <= slot < ack.slots.end
+        and epoch <= ack.epoch
+    )
 
 
 def _parts_of(ack: Ack, outcomes: list[Any]) -> list[Any]:

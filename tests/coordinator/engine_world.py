@@ -242,6 +242,11 @@ class World:
         found = self.shard.offsets(GROUP).get((TOPIC, place[1]))
         return found.offset if found is not None and found.topic_id == place[0] else None
 
+    def committed_epoch(self, place: Place) -> int:
+        """The leader epoch of what is committed; that of the log when nobody said."""
+        epoch = self.shard.offsets(GROUP)[TOPIC, place[1]].leader_epoch
+        return epoch if epoch >= 0 else self.logs[place].leader_epoch
+
     # Topics ---------------------------------------------------------------------------------------
 
     def create_topic(self) -> None:

@@ -223,30 +223,55 @@ class Engine(RuleBasedStateMachine):
     @precondition(alive)
     @rule(
         pick=PICKS,
-        partition=PICKS,
-        slots=st.sampled_from(SLOT_RANGES),
-        behind=st.integers(-2, 3),
-        watermark=st.integers(-1, RECORDS_MAX),
-        ranges=st.lists(st.tuples(st.integers(0, RECORDS_MAX), st.integers(0, 4)), max_size=2),
+        which=PICKS,
+        slots=st.one_of(st.none(), st.sampled_from(SLOT_RANGES)),
+        ahead=st.integers(-2, 1),
+        beyond=st.integers(-4, 2),
+        of_log=st.booleans(),
+        is_range=st.booleans(),
+        leader_epoch=st.integers(-2, 0),
     )
     def lie(
         self,
         pick: int,
-        partition: int,
-        slots: SlotRange,
-        behind: int,
-        watermark: int,
-        ranges: list[tuple[int, int]],
+        which: int,
+        slots: SlotRange | None,
+        ahead: int,
+        beyond: int,
+        of_log: bool,
+        is_range: bool,
+        leader_epoch: int,
     ) -> None:
-        """A client that says anything: what it was shown and holds counts, and nothing else."""
+        """A client that says anything: what it was shown and holds counts, and nothing else.
+
+        Of its own slots or others, of epochs before and after its own, near the end of what it was
+        shown or of the log, by the leader epoch or an earlier one.
+        """
         member = self.pick(pick)
-        places = list(self.world.logs)
-        place = places[partition % len(places)]
-        done = OffsetRanges([(first, first + more) for first, more in ranges])
-        ack = Ack(slots, member.epoch - behind, watermark, done)
-        told = Told(place, self.world.logs[place].leader_epoch, (ack,))
+        works = list(member.workload)
+        if not works:
+            return
+        work = works[which % len(works)]
+        place, log = work.unit[:2], self.world.logs.get(work.unit[:2])
+        if log is None:
+            return
+        end = max(0, (log.end if of_log else max(work.position, 0)) + beyond)
+        done = OffsetRanges([(end - 1, end - 1)] if is_range and end else [])
+        ack = Ack(slots or work.slots, work.token.epoch + ahead, -1 if is_range else end, done)
+        told = Told(place, max(log.leader_epoch + leader_epoch, -1), (ack,))
         commit = Commit(member.member_id, max(member.epoch, 0), (told,))
         self.oracle.commits(member, commit, FINE, is_lie=True)
+
+    @rule(
+        partition=PICKS, slots=st.sampled_from(SLOT_RANGES), watermark=st.integers(0, RECORDS_MAX)
+    )
+    def acknowledge_as_nobody(self, partition: int, slots: SlotRange, watermark: int) -> None:
+        """Nobody in particular, which counts in a group without members only."""
+        places = list(self.world.logs)
+        place = places[partition % len(places)]
+        log = self.world.logs[place]
+        told = Told(place, log.leader_epoch, (Ack(slots, -1, min(watermark, log.end)),))
+        self.oracle.commits(self.members[0], Commit("", -1, (told,)), FINE, is_lie=True)
 
     # Records after their last attempt -------------------------------------------------------------
 
@@ -462,6 +487,31 @@ class Engine(RuleBasedStateMachine):
             for count, (place, log) in zip(lost, self.world.logs.items(), strict=False)
         ]
         self.world.restart(may_lose)
+
+    @precondition(alive)
+    @rule(
+        count=st.integers(1, 6),
+        lost=st.integers(1, 5),
+        keys=st.lists(st.sampled_from(ALL_KEYS), max_size=8),
+        goes_on=st.booleans(),
+    )
+    def log_is_cut_under_work(
+        self, count: int, lost: int, keys: list[bytes], goes_on: bool
+    ) -> None:
+        """Records are done that the log loses before anybody was told; others come instead."""
+        for index, member in enumerate(self.living):
+            self.start(index, count)
+            while member.running:
+                member.finish(0)
+        self.broker_restarts([lost, lost])
+        for partition in range(len(self.world.logs)):
+            self.produce(partition, keys)
+        for member in self.living:
+            if goes_on:
+                member.fetch(span=8)
+                while member.fetches:
+                    member.take_fetch(0)
+            member.commit()
 
     @rule()
     def individual_journal_is_lost(self) -> None:
