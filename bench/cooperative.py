@@ -62,7 +62,7 @@ FULL = Plan(
         work_us=(0, 1_000, 10_000),
         rounds=2,
         seconds=3.0,
-        records_max=100_000,
+        records_max=60_000,
     ),
     balance=BalancePlan(seconds=180.0, settle_seconds=20.0, interval_ms=5_000),
     pauses=PausePlan(cycles=4, every_s=2.0),

@@ -21,6 +21,7 @@ from anabranch.client.records import KeyRange, TopicPartition
 from anabranch.client.settings import RangesCallback
 from anabranch.client.starting_points import StartingPoints
 from anabranch.client.timing import Attempts
+from anabranch.model.units import Unit
 
 # The rest is for the commit, and for the way of the confirmation.
 _DRAIN_SHARE = 0.8
@@ -111,17 +112,20 @@ class HandOver:
 
     def _begin(self, works: list[RangeWork]) -> None:
         if works:
-            self._tasks.spawn("taking over", self._take_over, works)
+            self._tasks.spawn("taking over", self._take_over, [work.unit for work in works])
 
-    async def _take_over(self, works: list[RangeWork]) -> None:
-        for work in works:
-            work.is_announced = True
-        await self._call(self._core.settings.on_ranges_assigned, works)
+    async def _take_over(self, units: list[Unit]) -> None:
+        # Before this began they may have been cut, or be to be given back.
+        with self._core.lock:
+            begun = [work for work in self._core.workload if _is_new_in(units, work)]
+            for work in begun:
+                work.is_announced = True
+        await self._call(self._core.settings.on_ranges_assigned, begun)
+        places = {unit[:2] for unit in units}
         attempts = Attempts(self._core.settings.retry_backoff, self.random_share)
         while True:
             # Ranges that were given back or cut meanwhile are found by what is still to be loaded.
             with self._core.lock:
-                places = {work.unit[:2] for work in works}
                 loading = [
                     work
                     for work in self._core.workload
@@ -211,6 +215,20 @@ def _announced_last(works: Iterable[RangeWork]) -> list[RangeWork]:
     for work in announced:
         work.is_announced = False
     return announced
+
+
+def _is_new_in(units: Iterable[Unit], work: RangeWork) -> bool:
+    """Whether a range is a part of one of these, and nobody was told of it yet."""
+    return (
+        work.state is RangeState.LOADING
+        and not work.is_announced
+        and any(
+            unit[:2] == work.unit[:2]
+            and unit.slots.first <= work.slots.first
+            and work.slots.end <= unit.slots.end
+            for unit in units
+        )
+    )
 
 
 async def _do_nothing(works: Collection[RangeWork]) -> None:
