@@ -9,6 +9,7 @@ before: what was done with that one is not done with this one.
 
 import json
 import math
+import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -167,13 +168,18 @@ def _load_file(file: Path) -> Iterator[Event]:
         if not line.strip():
             continue
         try:
-            event = json.loads(line)
+            event = json.loads(line, object_pairs_hook=_with_common_strings)
             float(event["at"]), str(event["type"])
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):
                 return  # the process was killed while it wrote
             raise UnreadableHistory(f"{file}:{number}: not an event: {error!r}") from error
         yield event
+
+
+def _with_common_strings(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An event; millions of them have the same few names and keys, which are kept once."""
+    return {sys.intern(k): sys.intern(v) if type(v) is str else v for k, v in pairs}
 
 
 def read(ordered: Sequence[Event]) -> list[Partition]:

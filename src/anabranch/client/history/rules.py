@@ -255,6 +255,7 @@ def _again(partition: Partition, numbers: Counter[str]) -> Iterator[str]:
     for tenure in partition.tenures:
         for step in tenure.steps:
             steps[step.record.offset].append((step, tenure))
+    forgotten = [(at, partition.stable_by(at)) for at in partition.forgotten_at]
     duplicates = 0
     for offset, found in sorted(steps.items()):
         numbers["starts"] += len(found)
@@ -266,9 +267,9 @@ def _again(partition: Partition, numbers: Counter[str]) -> Iterator[str]:
                 numbers["retries"] += 1
                 continue
             duplicates += 1
-            wiped = [at for at in partition.forgotten_at if acked_at < at < step.began_at]
             if is_known:
-                if not any(partition.stable_by(at) <= offset for at in wiped):
+                wiped = (low for at, low in forgotten if acked_at < at < step.began_at)
+                if not any(low <= offset for low in wiped):
                     yield f"acked-again: {tenure} began {offset}, which was confirmed before"
             elif owner.ended_in_order and not step.is_woken:
                 yield f"needless: {tenure} began {offset} again, which was {owner}'s"
