@@ -130,6 +130,17 @@ def test_a_codec_that_is_missing(
 
 
 @pytest.mark.slow
+def test_the_command(bare_python: Path) -> None:
+    """The command line does need the dependencies, and says so."""
+    command = [str(bare_python.with_name("anabranch")), "topics", "list"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == (
+        "error: The anabranch command needs its dependencies; run: pip install anabranch\n"
+    )
+
+
+@pytest.mark.slow
 def test_what_the_wheel_has(bare_python: Path) -> None:
     """It is typed, and its sources in C stay at home."""
     (package,) = (bare_python.parents[1] / "lib").glob("python*/site-packages/anabranch")

@@ -14,7 +14,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import click
+try:
+    import click
+except ImportError:  # the client alone was installed, without dependencies
+    sys.exit("error: The anabranch command needs its dependencies; run: pip install anabranch")
 
 from anabranch.cli.errors import EXIT_FAILED, EXIT_OK, CliError, CommandFailedError
 from anabranch.cli.options import AppState, debug_option, examples
