@@ -6,6 +6,7 @@ part in one run after another. So a Java virtual machine is warm when it is meas
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import threading
 import time
 from array import array
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +28,7 @@ _JAVA_BUILD = BUILD / "cooperative-peers"
 _JAVA_OPTIONS = ["-Xms1g", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
 _READY_LIMIT_S = 90.0
 _END_LIMIT_S = 60.0
+_CLOSE_LIMIT_S = 10.0
 # Equal ranges are assigned within a few heartbeats; then they do not change any more.
 _QUIET_S = 0.3
 
@@ -87,10 +90,12 @@ class Worker:
         return line
 
     def close(self) -> None:
+        """The end of what it is told is its end."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._process.wait(_CLOSE_LIMIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -245,8 +250,8 @@ class Crew:
         raise LoadError(f"{self.contender.name} does not stop")
 
     def close(self) -> None:
-        for worker in self.workers:
-            worker.close()
+        with ThreadPoolExecutor(len(self.workers)) as pool:
+            list(pool.map(Worker.close, self.workers))
 
 
 Slots = list[tuple[int, int]]

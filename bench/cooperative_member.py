@@ -205,8 +205,9 @@ async def main() -> None:
         member.stop()
         await running
         log = member.log
-        if line.startswith("stop"):
-            Path(line.split(maxsplit=1)[1]).write_bytes(log.numbers.tobytes())
+        if not line.startswith("stop"):
+            return
+        Path(line.split(maxsplit=1)[1]).write_bytes(log.numbers.tobytes())
         say(f"ended {log.first_ns} {log.last_ns} {log.count}")
         del member, log
         gc.collect()
