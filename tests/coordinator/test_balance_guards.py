@@ -63,14 +63,14 @@ def never(line: int) -> Iterator[None]:
             function.__code__ = code
 
 
-def tests() -> Iterator[Callable[..., None]]:
+def cases() -> Iterator[Callable[..., None]]:
     for name, value in vars(test_cooperative_balance).items():
         if name.startswith("test_") and name not in SLOW and inspect.isfunction(value):
             yield value
 
 
 def first_failure() -> str | None:
-    for test in tests():
+    for test in cases():
         with pytest.MonkeyPatch.context() as patch:
             given: dict[str, Any] = {
                 "clock": Clock(balance.GroupBalance(balance.half_life_for(TICK_MS))),
