@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.branch.slots import DEFAULT_RULE, slot_of_key
+from anabranch.branch.slots import DEFAULT_RULE, SlotRule, slot_of_key
 from anabranch.broker import slot_loads
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
@@ -18,6 +18,7 @@ from anabranch.broker.slot_scans import SlotScans
 from anabranch.config.load import load_settings
 from anabranch.coordinator.cooperative.acks import Ack, LogFacts
 from anabranch.coordinator.cooperative.commands import PartitionAcks, TakeAcks
+from anabranch.coordinator.group.commands import CommitOffsets, OffsetToCommit
 from anabranch.coordinator.group.consumer_commands import ConsumerHeartbeat
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -290,6 +291,65 @@ def test_a_partition_that_cannot_be_read_stops_nobody(
         await desk.look(2)
         told = [fields["reason"] for name, fields in lines if name == "group.load.failed"]
         assert told == ["no disk"] * 3, "what arrived once, what waits twice"
+
+    run(scenario)
+
+
+def test_partitions_that_are_gone(run: Callable[..., None]) -> None:
+    """Nothing arrives at them, nothing waits, and no key of theirs is hot."""
+
+    async def scenario(desk: Desk) -> None:
+        slots = desk.loads._slots
+        for place in ((b"x" * 16, 0), (desk.topic_id, 9)):
+            assert await slots.arrivals(place) == {}
+            assert await slots.backlog(GROUP, place) is None
+            assert await slots.hot_key(place, 5) is None
+        assert await slots.hot_key((desk.topic_id, 0), 5) is None, "it is empty"
+
+    run(scenario)
+
+
+def plain_commit(topic_id: bytes, offset: int) -> CommitOffsets:
+    committed = OffsetToCommit(
+        topic="t", topic_id=topic_id, partition=0, offset=offset, leader_epoch=-1, metadata=None
+    )
+    return CommitOffsets(
+        group_id="plain",
+        member_id="",
+        group_instance_id=None,
+        generation_id=-1,
+        retention_ms=-1,
+        knows_group_id_not_found=True,
+        offsets=(committed,),
+    )
+
+
+def test_what_was_committed_the_plain_way_is_done(run: Callable[..., None]) -> None:
+    """A group that has not begun to commit record by record waits from its committed offset on."""
+
+    async def scenario(desk: Desk) -> None:
+        desk.join("a", "b")
+        desk.produce(LOW[:100])
+        place = (desk.topic_id, 0)
+        assert await desk.loads._slots.backlog(GROUP, place) is None, "nobody knows from where"
+        desk.broker.groups.submit("plain", plain_commit(desk.topic_id, 60))
+        found = await desk.loads._slots.backlog("plain", place)
+        assert sum(found.found.counts(found.watermarks).values()) == 40
+        assert found.scale == 1.0
+
+    run(scenario)
+
+
+def test_keys_in_headers_are_not_named(run: Callable[..., None]) -> None:
+    """The order goes by a header there, and the record's key says nothing."""
+
+    async def scenario(desk: Desk) -> None:
+        desk.produce([LOW[0]] * 10)
+        place, slot = (desk.topic_id, 0), slot_of_key(LOW[0])
+        assert await desk.loads._slots.hot_key(place, slot) == LOW[0]
+        partition = desk.broker.topics.partition("t", 0)
+        partition.slot_rule = SlotRule(False, b"order")
+        assert await desk.loads._slots.hot_key(place, slot) is None
 
     run(scenario)
 
