@@ -15,9 +15,19 @@ from groups_kit import TIMEOUT_S, GroupsKit
 
 from anabranch.branch._kernels import xxh64
 from anabranch.branch.slots import branch_of_slot, slot_of_key
-from anabranch.cli.groups import range_questions
-from anabranch.client import ConsumerRecord, RequestTimedOutError, SyncCooperativeConsumer
-from anabranch.model.units import SLOT_COUNT, SlotRange
+from anabranch.cli.groups import range_output, range_questions
+from anabranch.client import (
+    ConsumerRecord,
+    DivertedKey,
+    GroupProgress,
+    GroupRange,
+    HotRange,
+    KeyRange,
+    PartitionProgress,
+    RequestTimedOutError,
+    SyncCooperativeConsumer,
+)
+from anabranch.model.units import SLOT_COUNT, SlotRange, hashes_of
 from support.confluent_client import QUICK
 
 HALF = SLOT_COUNT // 2
@@ -394,6 +404,45 @@ def test_a_broker_that_cannot_be_asked(
     result = groups("describe", shared.group, "--ranges")
     assert result.code == 1
     assert "timed out" in result.err
+
+
+def test_keys_that_are_special(capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys that go to the dead-letter topic, and those that are most of the work, are named."""
+    slot = 7
+    first_hash, last_hash = hashes_of(SlotRange(slot, slot + 1))
+    partition = PartitionProgress(
+        topic="orders",
+        partition=3,
+        stable_offset=5,
+        high_watermark=5,
+        ranges=(GroupRange(key_range=KeyRange.whole(), watermark=5),),
+        diverted=(DivertedKey(key_hash=last_hash, offset=4),),
+        hot=(
+            HotRange(key_range=KeyRange(first_hash, last_hash), share=0.25, key=b"whale"),
+            HotRange(key_range=KeyRange(first_hash, last_hash), share=0.125),
+        ),
+    )
+    progress = GroupProgress(group_id="g", state="Stable", is_enabled=True, partitions=(partition,))
+    range_output.write_ranges({"g": progress})
+    diverted, hot = capsys.readouterr().out.split("\n\n")[2:]
+    assert [line.split() for line in diverted.splitlines()] == [
+        ["GROUP", "TOPIC", "PARTITION", "DIVERTED-KEY-HASH", "SLOT", "FROM-OFFSET"],
+        ["g", "orders", "3", str(last_hash), "7", "4"],
+    ]
+    assert [line.split() for line in hot.splitlines()] == [
+        ["GROUP", "TOPIC", "PARTITION", "HOT-SLOTS", "SHARE", "KEY"],
+        ["g", "orders", "3", "7-7", "25.0%", "whale"],
+        ["g", "orders", "3", "7-7", "12.5%", "-"],
+    ]
+    (document,) = range_output.ranges_document(progress)
+    assert document["diverted"] == [{"key_hash": last_hash, "slot": 7, "from_offset": 4}]
+    assert document["hot"][0] == {
+        "first_slot": 7,
+        "last_slot": 7,
+        "share": 0.25,
+        "key": "whale",
+        "key_encoding": "utf-8",
+    }
 
 
 # reset and delete-offsets -------------------------------------------------------------------------
