@@ -9,6 +9,7 @@ from test_client_real_broker import SHARED, Crew, committed, produce
 
 from anabranch.client import ConsumerRecord
 from support.broker_process import BrokerProcess
+from support.raw_client import RawClient
 from support.topics import create_topic
 
 RECORDS = 2_000
@@ -125,5 +126,31 @@ def test_what_is_stuck_goes_to_another_member(make_broker: Callable[..., BrokerP
         for member in crew.members:
             await member.close()
         await asyncio.gather(*crew.tasks, return_exceptions=True)
+
+    scenario()
+
+
+def test_what_is_stuck_for_good_is_disposed_of(make_broker: Callable[..., BrokerProcess]) -> None:
+    """After its last attempt it goes to the dead-letter topic, also with nobody else to try it."""
+    broker = make_broker(
+        **{"coop.stuck.ms": "400", "coop.delivery.limit": "1", "coop.disposition": "dlq"}
+    )
+    create_topic(broker.bootstrap, "orders", 1, SHARED)
+    produce(broker, 300, keys=1_000_000)
+
+    @in_loop
+    async def scenario() -> None:
+        crew = HangingCrew(broker)
+        crew.join()
+        while await asyncio.to_thread(committed, broker) < 300:
+            await asyncio.sleep(0.02)
+        assert crew.stuck == [(STUCK_OFFSET, 1)]
+        assert STUCK_OFFSET not in crew.counts
+        with RawClient(broker.bootstrap) as client:
+            assert client.fetch("orders.dlq", 0, 0).high_watermark == 1
+        crew.is_over.set()
+        for member in crew.members:
+            await member.close()
+        await asyncio.gather(*crew.tasks)
 
     scenario()

@@ -27,7 +27,6 @@ from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange
 SLOT = 7
 # Two keys of one slot.
 KEY, OTHER = (SLOT << 47) + 1, (SLOT << 47) + 2
-MINE = SlotRange(SLOT, SLOT + 1)
 NOT_FOUND = ErrorCode.RESOURCE_NOT_FOUND
 INVALID = ErrorCode.INVALID_REQUEST
 
@@ -81,7 +80,7 @@ def test_a_record_is_skipped():
     desk = waiting(10, 12)
     step = desk.decide(Decision(Action.SKIP, 12, KEY))
     assert step.answer == DecisionsAnswer(stable_offset=10, outcomes=step.answer.outcomes)
-    assert step.records == [written(2, delta(acked=(AckedRange(MINE, -1, done((12, 12))),)))]
+    assert step.records == [written(2, delta(acked=(AckedRange(ALL_SLOTS, -1, done((12, 12))),)))]
     assert exhausted_offsets(desk.progress()) == [10]
     desk.ack("a", 6, ack(SlotRange(0, SLOT), 5, 20), ack(SlotRange(SLOT + 1, SLOT_COUNT), 5, 20))
     desk.ack("a", 6, ack(ALL_SLOTS, 5, -1, (11, 11), (13, 19)))
@@ -96,7 +95,7 @@ def test_a_record_that_is_in_the_dead_letter_topic():
     """Is done; its key goes on."""
     desk = waiting(12)
     step = desk.decide(Decision(Action.DLQ, 12, KEY))
-    assert step.records == [written(2, delta(acked=(AckedRange(MINE, -1, done((12, 12))),)))]
+    assert step.records == [written(2, delta(acked=(AckedRange(ALL_SLOTS, -1, done((12, 12))),)))]
     assert desk.progress().diverted == {}
     assert (
         desk.fail("a", 6, failure(13, retry_after_ms=0)).partition.failures[0].attempt is not None
@@ -175,7 +174,9 @@ def test_a_key_is_diverted():
     assert step.records == [
         written(
             2,
-            delta(acked=(AckedRange(MINE, -1, done((12, 12))),), diverted=(DivertedKey(KEY, 12),)),
+            delta(
+                acked=(AckedRange(ALL_SLOTS, -1, done((12, 12))),), diverted=(DivertedKey(KEY, 12),)
+            ),
         )
     ]
     for _ in range(2):

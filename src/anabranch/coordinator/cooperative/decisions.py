@@ -39,7 +39,7 @@ from anabranch.coordinator.group.records import GroupRecord, OffsetCommitted
 from anabranch.coordinator.runtime.result import Result
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.offset_ranges import OffsetRanges
-from anabranch.model.units import SlotRange
+from anabranch.model.units import ALL_SLOTS
 
 
 def take_decisions(
@@ -105,7 +105,7 @@ def _decide(progress: PartitionProgress | None, decision: Decision) -> ProgressD
         diverted = (DivertedKey(attempt.key_hash, decision.offset),)
     return ProgressDelta(
         leader_epoch=progress.leader_epoch,
-        acked=(_done(decision.offset, attempt),),
+        acked=(_done(decision.offset),),
         diverted=diverted,
     )
 
@@ -127,7 +127,7 @@ def _decide_key(progress: PartitionProgress | None, decision: Decision) -> Progr
         )
     return ProgressDelta(
         leader_epoch=progress.leader_epoch,
-        acked=tuple(_done(offset, progress.attempts[offset]) for offset in waiting),
+        acked=tuple(_done(offset) for offset in waiting),
     )
 
 
@@ -173,9 +173,12 @@ def waiting_offsets_of(progress: PartitionProgress | None, key_hash: int) -> lis
     )
 
 
-def _done(offset: int, attempt: Attempt) -> AckedRange:
-    slots = SlotRange(attempt.slot, attempt.slot + 1)
-    return AckedRange(slots, NO_OFFSET, OffsetRanges([(offset, offset)]))
+def _done(offset: int) -> AckedRange:
+    """An offset is one record: other slots have nothing there that could be open.
+
+    Said of all slots the stable offset can pass it at once, without a word of its owner.
+    """
+    return AckedRange(ALL_SLOTS, NO_OFFSET, OffsetRanges([(offset, offset)]))
 
 
 def _joined(one: ProgressDelta, other: ProgressDelta) -> ProgressDelta:
