@@ -13,6 +13,7 @@ from anabranch.branch.slots import SlotRule
 from anabranch.broker import dispositions
 from anabranch.broker.broker import Broker
 from anabranch.broker.dead_letters import ReadBatch, find_records, is_ordered
+from anabranch.broker.deferred import Deferred
 from anabranch.config.load import load_settings
 from anabranch.coordinator.cooperative.acks import Ack, LogFacts
 from anabranch.coordinator.cooperative.commands import (
@@ -311,6 +312,7 @@ def test_a_dead_letter_topic_that_cannot_be(
     monkeypatch.setattr(dispositions, "_PAUSE_FIRST_S", 0.001)
     monkeypatch.setattr(dispositions, "_PAUSE_MAX_S", 0.002)
     said: list[str] = []
+    told: list[str] = []
 
     async def story(desk: Desk) -> None:
         create, tries = desk.broker.create_topic, []
@@ -325,12 +327,14 @@ def test_a_dead_letter_topic_that_cannot_be(
 
         monkeypatch.setattr(desk.broker, "create_topic", refuse)
         monkeypatch.setattr(logs, "error", lambda event, **fields: said.append(fields["reason"]))
+        monkeypatch.setattr(logs, "info", lambda event, **fields: told.append(event))
         desk.reject(2)
         await desk.until(lambda: len(tries) > 3)
         assert exhausted_offsets(desk.progress) == [2]
         await desk.settled()
         assert [one.value for one in desk.letters] == [b"v2"]
         assert said == ["no more topics"]
+        assert "coop.disposition.works.again" in told
 
     run(tmp_path / "d", story, "coop.disposition=dlq")
 
@@ -355,16 +359,16 @@ def test_one_that_cannot_be_copied_holds_back_its_key_only(
 
     async def story(desk: Desk) -> None:
         desk.broker.create_topic("t.dlq", 2, {"max.message.bytes": "400"})
-        record = Record(0, NOW_MS, b"b", bytes(500), ())
-        batch = bytearray(build_batch([record], base_offset=0))
+        records = [Record(0, NOW_MS, b"b", bytes(500), ()), Record(1, NOW_MS, b"b", b"late", ())]
+        batch = bytearray(build_batch(records, base_offset=0))
         desk.log.append(memoryview(batch), now_ms=NOW_MS)
         monkeypatch.setattr(dispositions, "_PAUSE_FIRST_S", 0.001)
         large = len(KEYS)
         b = hash_of(b"b", 0)
-        failures = [Failure(large, b, -1, ""), Failure(large - 2, b, -1, "")]
+        failures = [Failure(one, b, -1, "") for one in (large, large + 1, large - 2)]
         failures += [Failure(0, hash_of(b"a", 0), -1, "")]
         desk.take(Ack(ALL_SLOTS, -1, 0), failures=tuple(failures))
-        await desk.until(lambda: exhausted_offsets(desk.progress) == [large])
+        await desk.until(lambda: exhausted_offsets(desk.progress) == [large, large + 1])
         await asyncio.sleep(0.02)
         assert [one.value for one in desk.letters] == [b"v0", b"v5"]
 
@@ -386,18 +390,19 @@ def test_settings_may_change(tmp_path: Path) -> None:
 
 
 def test_too_many_diverted_keys(tmp_path: Path) -> None:
-    """Then records wait for somebody to release some."""
+    """Then records wait for somebody to release some; those of keys that are diverted still go."""
 
     async def story(desk: Desk) -> None:
-        desk.reject(0)
+        desk.reject(0, 1)
         await desk.settled()
-        desk.reject(1)
-        outcome = await answer_of(desk, 1)
+        desk.reject(3)
+        outcome = await answer_of(desk, 3)
         assert outcome.error_code is ErrorCode.POLICY_VIOLATION
-        assert exhausted_offsets(desk.progress) == [1]
-        assert len(desk.letters) == 1
+        desk.reject(2)
+        await desk.until(lambda: len(desk.letters) == 3)
+        await desk.until(lambda: exhausted_offsets(desk.progress) == [3])
 
-    run(tmp_path / "d", story, "coop.disposition=dlq-key", "coop.max.ranges=1")
+    run(tmp_path / "d", story, "coop.disposition=dlq-key", "coop.max.ranges=2")
 
 
 def test_records_of_one_batch(tmp_path: Path) -> None:
@@ -477,8 +482,12 @@ def test_metrics(tmp_path: Path) -> None:
 
 
 async def answer_of(desk: Desk, offset: int) -> Any:
+    return await asked_of(desk, desk.place, offset)
+
+
+async def asked_of(desk: Desk, place: tuple[bytes, int], offset: int) -> Any:
     outcomes: list[Any] = []
-    desk.broker.groups.dispositions.bury(GROUP, desk.place, offset).deliver_to(outcomes.append)
+    desk.broker.groups.dispositions.bury(GROUP, place, offset).deliver_to(outcomes.append)
     await desk.until(lambda: bool(outcomes))
     return outcomes[0]
 
@@ -493,8 +502,91 @@ def test_an_administrator_sends_one(tmp_path: Path) -> None:
         assert exhausted_offsets(desk.progress) == [3]
         assert (await answer_of(desk, 2)).error_code is ErrorCode.RESOURCE_NOT_FOUND
         await desk.settled()
+        assert desk.broker.groups.dispositions._asked.get((GROUP, desk.place)) in (None, {})
 
     run(tmp_path / "d", story)
+
+
+def test_asked_for_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group without progress, and a topic that went."""
+    said: list[str] = []
+
+    async def story(desk: Desk) -> None:
+        monkeypatch.setattr(logs, "error", lambda event, **fields: said.append(event))
+        assert (await answer_of(desk, 2)).error_code is ErrorCode.RESOURCE_NOT_FOUND
+        await desk.settled()
+        desk.reject(2)
+        monkeypatch.setattr(desk.broker.topics, "get_by_id", lambda topic_id: None)
+        outcome = await asked_of(desk, (desk.place[0], 1), 2)
+        assert outcome.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await desk.settled()
+        assert said == []
+
+    run(tmp_path / "d", story)
+
+
+def test_two_that_come_at_once(tmp_path: Path) -> None:
+    """Are worked off by one, each once."""
+
+    async def story(desk: Desk) -> None:
+        desk.reject(2)
+        desk.reject(5)
+        await desk.settled()
+        assert [one.value for one in desk.letters] == [b"v2", b"v5"]
+
+    run(tmp_path / "d", story, "coop.disposition=dlq")
+
+
+def test_a_journal_that_is_not_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record is not done, whatever the memory says: it is tried again."""
+    monkeypatch.setattr(dispositions, "_PAUSE_FIRST_S", 0.001)
+
+    async def story(desk: Desk) -> None:
+        submit, tries = desk.broker.groups.submit, []
+
+        def fail(group_id: str, command: Any) -> Any:
+            if not isinstance(command, TakeDecisions):
+                return submit(group_id, command)
+            tries.append(command)
+            if len(tries) > 1:
+                return submit(group_id, command)
+            later: Deferred[Any] = Deferred()
+            later.complete(KafkaError(ErrorCode.NOT_COORDINATOR, "The journal is not on disk."))
+            return later
+
+        monkeypatch.setattr(desk.broker.groups, "submit", fail)
+        desk.reject(2)
+        await desk.settled()
+        assert len(tries) == 2
+        assert desk.progress.attempts == {}
+
+    run(tmp_path / "d", story, "coop.disposition=dlq")
+
+
+def test_a_mistake_leaves_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Administrators get an answer, and the next one is tried."""
+
+    async def story(desk: Desk) -> None:
+        desk.reject(2)
+        with monkeypatch.context() as patch:
+            patch.setattr(dispositions, "dead_letter", lambda *args: 1 / 0)
+            outcome = await answer_of(desk, 2)
+        assert outcome.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert "ZeroDivisionError" in outcome.message
+        assert (await answer_of(desk, 2)).error_code is ErrorCode.NONE
+
+    run(tmp_path / "d", story)
+
+
+def test_nothing_is_begun_after_the_end(tmp_path: Path) -> None:
+    """What fails while the broker stops is found again by the next one."""
+
+    async def story(desk: Desk) -> None:
+        desk.broker.groups.dispositions.stop()
+        desk.reject(2)
+        assert not desk.broker.groups.dispositions._tasks
+
+    run(tmp_path / "d", story, "coop.disposition=dlq")
 
 
 def test_released_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

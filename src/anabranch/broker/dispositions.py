@@ -252,8 +252,6 @@ class Dispositions:
             decisions=tuple(decisions),
         )
         answer = await _outcome_of(self._broker.groups.submit(origin.group_id, command))
-        if isinstance(answer, KafkaError):
-            raise answer
         assert isinstance(answer, DecisionsAnswer)
         return answer
 
@@ -380,7 +378,8 @@ def _answer(waiting: list[Deferred[DecisionOutcome]], outcome: DecisionOutcome) 
 
 
 async def _outcome_of(outcome: Any) -> Any:
-    """What a command led to, when it is there."""
+    """What a command led to, when it is there; what stands for it when it could not be written is
+    raised."""
     if not isinstance(outcome, Deferred):
         return outcome
     found: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
