@@ -118,7 +118,8 @@ COOPERATIVE_BROKER_SETTING_LINES: tuple[Setting, ...] = (
         1_000_000,
         between(1, _LONG_MAX),
         "How far beyond the stable offset of a group and partition records are committed one by "
-        "one. Farther ones are refused until the gaps close; commits that close them are taken.",
+        "one. Farther ones are refused until the gaps close; commits that close them are taken. "
+        "From three quarters of it on, members are shown no new offsets.",
     ),
     _line(
         "coop.max.ranges",
