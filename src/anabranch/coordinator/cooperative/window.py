@@ -80,8 +80,8 @@ def limited(slots: SlotRange) -> AckOutcome:
 
 def begun_offset(progress: PartitionProgress) -> int:
     """The stable offset, but for slots that nobody has spoken of: they hold nobody back."""
-    begun = (one.watermark for one in progress.intervals if one.watermark != NO_OFFSET)
-    return min(begun, default=progress.last_done_offset)
+    begun = [one.watermark for one in progress.intervals if one.watermark != NO_OFFSET]
+    return min(begun) if begun else progress.last_done_offset
 
 
 def state_bytes(progress: PartitionProgress) -> int:
