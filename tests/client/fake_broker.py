@@ -21,6 +21,7 @@ from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
     new_progress,
     with_attempt,
+    without_lost,
 )
 from anabranch.model.errors import ErrorCode
 from anabranch.model.units import ALL_SLOTS, SlotRange, Unit, hashes_of, slots_between
@@ -36,6 +37,7 @@ from anabranch.wire.messages import (
     metadata,
     offset_commit,
     offset_fetch,
+    offset_for_leader_epoch,
 )
 from anabranch.wire.messages.table import APIS
 from anabranch.wire.offset_set import decode, encode
@@ -77,6 +79,8 @@ class FakeBroker:
         self.lease_ms = 30_000
         self.fetch_max_records = 100_000
         self.leader_epoch = 0
+        # Where earlier leader epochs ended, in all logs alike.
+        self.epoch_ends: dict[int, int] = {}
         # What a test meddles with: by API name.
         self.without_tags: set[str] = set()
         self.level = 1
@@ -115,6 +119,17 @@ class FakeBroker:
             log.append(Record(offset, 1000 + offset, key, b"%d" % offset, headers))
         self._appended.set()
         self._appended = asyncio.Event()
+
+    def die(self, name: str, end: int) -> None:
+        """The broker died and is back: a log may have lost its end, the leader epoch is new."""
+        topic = self.topics[name]
+        topic.logs = [[one for one in log if one.offset < end] for log in topic.logs]
+        self.epoch_ends[self.leader_epoch] = end
+        self.leader_epoch += 1
+        for place, known in list(self.progress.items()):
+            if place[0] == topic.topic_id:
+                self.progress[place] = without_lost(known, end)
+        self.drop_connections()
 
     def unit(self, name: str, slots: SlotRange = ALL_SLOTS, partition: int = 0) -> Unit:
         return Unit(self.topics[name].topic_id, partition, slots)
@@ -289,6 +304,25 @@ class FakeBroker:
             topics=[list_offsets.ListOffsetsTopicResponse(name=topic.name, partitions=[found])]
         )
 
+    def _OffsetForLeaderEpoch(self, request: Any, code: int) -> Any:
+        (topic,) = request.topics
+        (asked,) = topic.partitions
+        log = self.topics[topic.topic].logs[asked.partition]
+        end_offset = self.epoch_ends.get(asked.leader_epoch, log[-1].offset + 1 if log else 0)
+        found = offset_for_leader_epoch.EpochEndOffset(
+            partition=asked.partition,
+            error_code=code,
+            leader_epoch=asked.leader_epoch,
+            end_offset=end_offset,
+        )
+        return offset_for_leader_epoch.OffsetForLeaderEpochResponse(
+            topics=[
+                offset_for_leader_epoch.OffsetForLeaderTopicResult(
+                    topic=topic.topic, partitions=[found]
+                )
+            ]
+        )
+
     def _start_of(self, log: list[Record]) -> int:
         return log[0].offset if log else 0
 
@@ -385,6 +419,10 @@ class FakeBroker:
         data = fetch.PartitionData(partition_index=asked.partition, error_code=0)
         if self.errors["Fetch partition"]:
             data.error_code = self.errors["Fetch partition"].popleft()
+            data.range_fetch = cooperation.RangeFetchAnswer()
+            return data
+        if asked.current_leader_epoch != self.leader_epoch:
+            data.error_code = ErrorCode.FENCED_LEADER_EPOCH
             data.range_fetch = cooperation.RangeFetchAnswer()
             return data
         topic = next(one for one in self.topics.values() if one.topic_id == topic_id)
@@ -522,7 +560,8 @@ class FakeBroker:
         if member is not None:
             mine = {unit.slots: e for unit, e in member.held.items() if unit[:2] == place}
             holdings = Holdings(member.epoch, mine)
-        known, outcomes = take_acks(known, acks, holdings, LogFacts(0, end, end, end))
+        epoch_end = self.epoch_ends.get(asked.individual.leader_epoch, end)
+        known, outcomes = take_acks(known, acks, holdings, LogFacts(0, end, end, epoch_end))
         for one in asked.individual.failures:
             count = known.attempts[one.offset].count if one.offset in known.attempts else 0
             attempt = Attempt(one.key_hash >> 47, count + 1, one.retry_after_ms, one.reason)

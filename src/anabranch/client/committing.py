@@ -225,6 +225,7 @@ class Committer:
                 topic.partitions.append(partition)
             if partition.individual is not None:
                 _tell(partition.individual, ack)
+                _limit_epoch(partition.individual, ack.work.leader_epoch)
         return OffsetCommitRequest(
             group_id=self._core.settings.group_id or "",
             generation_id_or_member_epoch=membership.epoch if membership is not None else -1,
@@ -254,6 +255,12 @@ def _tell(individual: IndividualCommit, ack: Ack) -> None:
         )
         for one in ack.failures
     )
+
+
+def _limit_epoch(individual: IndividualCommit, leader_epoch: int) -> None:
+    """Ranges that were read by different leader epochs are judged by the oldest."""
+    if leader_epoch >= 0 and not 0 <= individual.leader_epoch < leader_epoch:
+        individual.leader_epoch = leader_epoch
 
 
 def _error_of(ack: Ack, outcomes: list[RangeOutcome]) -> BrokerError | None:

@@ -37,6 +37,8 @@ class PartitionFetch:
     asked: list[SlotRange]
     first: int
     member_epoch: int = -1
+    # The leader epoch by which it was asked for.
+    leader_epoch: int = -1
     # Whether it is to bring back the content of parked records, and nothing else.
     is_refill: bool = False
 

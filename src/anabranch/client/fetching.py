@@ -29,6 +29,7 @@ from anabranch.client.fetch_plan import (
     plan_refills,
 )
 from anabranch.client.hand_over import HandOver
+from anabranch.client.log_check import LogCheck
 from anabranch.client.membership import Membership
 from anabranch.client.range_work import Place, RangeWork
 from anabranch.client.record_reader import FetchedRecords
@@ -86,6 +87,8 @@ class Fetcher:
         self._limits = BufferLimits(settings.buffer_max_records, settings.buffer_max_bytes)
         self._busy_lanes: dict[int, set[int]] = {}
         self._tasks = Tasks(core)
+        self._log_check = LogCheck(core, hand_over)
+        self._checking: set[Place] = set()
         self._resting: dict[Place, asyncio.TimerHandle] = {}
         self._attempts: dict[Place, Attempts] = {}
         self._is_pumping = False
@@ -134,7 +137,11 @@ class Fetcher:
 
     def _free_node_of(self, lanes: Iterable[int], place: Place) -> int | None:
         """The leader, unless the partition is to be left alone for now, or the lanes are busy."""
-        if place in self._resting:
+        if place in self._resting or place in self._checking:
+            return None
+        if self._log_check.is_due(place):
+            self._checking.add(place)
+            self._tasks.spawn("looking at a log", self._check_log, place)
             return None
         leader = self._core.cluster.leader_of(*place)
         if leader is None:
@@ -142,6 +149,18 @@ class Fetcher:
             return None
         busy = self._busy_lanes.get(leader.node_id, ())
         return leader.node_id if any(lane not in busy for lane in lanes) else None
+
+    async def _check_log(self, place: Place) -> None:
+        """The partition has a new leader epoch: is what was read of it still there?"""
+        try:
+            await self._log_check.look(place)
+        except ConsumerError as error:
+            if getattr(error, "code", None) not in _LEADER_ERRORS and not is_worth_retrying(error):
+                raise
+            self._rest(place, str(error))
+        finally:
+            self._checking.discard(place)
+            self.pump_soon()
 
     # One request ----------------------------------------------------------------------------------
 
@@ -185,11 +204,12 @@ class Fetcher:
             fetch.member_epoch = member_epoch
             topic_id, partition = fetch.place
             leader = self._core.cluster.leader_of(topic_id, partition)
+            fetch.leader_epoch = leader.epoch if leader is not None else -1
             topic = topics.setdefault(topic_id, FetchTopic(topic_id=topic_id))
             topic.partitions.append(
                 FetchPartition(
                     partition=partition,
-                    current_leader_epoch=leader.epoch if leader is not None else -1,
+                    current_leader_epoch=fetch.leader_epoch,
                     fetch_offset=fetch.first,
                     partition_max_bytes=(
                         _REFILL_BYTES if fetch.is_refill else settings.max_partition_fetch_bytes
@@ -314,12 +334,10 @@ class Fetcher:
             log.error("%s: %s; skipped", place, one)
 
     def _note(self, fetch: PartitionFetch, data: PartitionData, record_bytes: float) -> None:
-        leader = self._core.cluster.leader_of(*fetch.place)
         with self._core.lock:
             for work in self._works_of(fetch):
                 work.high_watermark = data.high_watermark
-                if leader is not None:
-                    work.leader_epoch = leader.epoch
+                work.leader_epoch = fetch.leader_epoch
                 if record_bytes:
                     work.record_bytes = record_bytes
 

@@ -82,6 +82,8 @@ class StartingPoints:
         places = sorted({work.unit[:2] for work in works})
         for topic_id in sorted({place[0] for place in places}):
             await self.learn_rule(topic_id)
+        # What is asked for now is true of this leader epoch, or of a later one.
+        leaders = {place: self._core.cluster.leader_of(*place) for place in places}
         progress: dict[Place, tuple[int, IndividualProgress | None]] = {}
         if self._core.settings.group_id is not None:
             progress = await self._fetch_progress(places)
@@ -95,6 +97,8 @@ class StartingPoints:
             for work in works:
                 if work.state is RangeState.LOADING:
                     self._begin(work, progress, starts)
+                    leader = leaders[work.unit[:2]]
+                    work.leader_epoch = leader.epoch if leader is not None else -1
 
     def _begin(
         self,
