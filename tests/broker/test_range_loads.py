@@ -426,6 +426,8 @@ def test_it_can_be_turned_off(run: Callable[..., None]) -> None:
         await skewed_looks(desk)
         assert desk.loads.rounds == 1
         assert not desk.loads._watched and not desk.loads._slots._arrivals
+        busy(desk)
+        assert not desk.loads._watched
 
     run(scenario)
 
@@ -442,8 +444,62 @@ def test_groups_that_are_gone_are_forgotten(run: Callable[..., None]) -> None:
             desk.epochs[member_id] = -1
             command = ConsumerHeartbeat(group_id=GROUP, member_id=member_id, member_epoch=-1)
             desk.broker.groups.submit(GROUP, command)
+        desk.loads._watched["never was"] = desk.loads._watched[GROUP]
         await desk.look()
         assert not desk.loads._watched and not desk.loads._slots._arrivals
+
+    run(scenario)
+
+
+def test_topics_that_are_no_longer_shared(run: Callable[..., None]) -> None:
+    """Their groups are forgotten too, whatever they vote for."""
+
+    async def scenario(desk: Desk) -> None:
+        desk.assignor = "line-cut"
+        desk.join("a", "b")
+        busy(desk)
+        await desk.look()
+        topic = desk.broker.topics.get("t")
+        assert topic is not None and desk.loads._watched
+        desk.broker.topics.set_configs(topic, {})
+        await desk.look()
+        assert not desk.loads._watched
+
+    run(scenario)
+
+
+def test_looks_that_take_long_are_in_a_row_too(run: Callable[..., None]) -> None:
+    """The rest after them is longer than the interval, and so are the ticks."""
+
+    async def scenario(desk: Desk) -> None:
+        desk.join("a", "b")
+        busy(desk)
+        chance = random.Random(1)
+        for _ in range(5):
+            desk.produce(chance.choices(LOW, k=4500) + chance.choices(HIGH, k=500))
+            busy(desk)
+            desk.loads._delay_ms = 5 * TICK_MS
+            desk.now_ms += 4 * TICK_MS
+            await desk.look()
+        assert desk.loads.rounds == 1
+
+    run(scenario)
+
+
+def test_stopping_ends_what_waits_and_what_runs(run: Callable[..., None]) -> None:
+    """Nobody looks after the broker stopped."""
+
+    async def scenario(desk: Desk) -> None:
+        desk.join("a", "b")
+        busy(desk)
+        timer = desk.loads._timer
+        desk.loads.stop()
+        assert timer.cancelled()
+        desk.loads._begin()
+        task = desk.loads._task
+        desk.loads.stop()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     run(scenario)
 
@@ -506,6 +562,8 @@ def test_hot_keys_are_named(
         assert len(told) == 1 and told[0]["key"] == LOW[0].decode()
         values = dict(desk.loads.collect_metrics())
         assert values[m.GROUP_HOT_SLOTS] == {(GROUP, "t", "0"): 1}
+        desk.loads._watched[GROUP].hot[(b"gone" * 4, 0), 5] = hot
+        assert dict(desk.loads.collect_metrics()) == values, "a topic that is gone is not told"
         assert values[m.GROUP_LOAD_IMBALANCE][(GROUP,)] > 1.5
         for _ in range(60):
             desk.settle()

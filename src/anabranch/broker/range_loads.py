@@ -232,7 +232,7 @@ class RangeLoads:
             group = self._groups.group(group_id)
         except KafkaError:
             return None
-        if not isinstance(group, ConsumerGroup) or not group.sharing_members:
+        if not isinstance(group, ConsumerGroup):
             return None
         draft = ConsumerDraft(group, self._groups.environment(group_id), self._steady_ms())
         if not shares_partitions(draft):
@@ -261,9 +261,7 @@ class RangeLoads:
             backlog = await self._slots.backlog(group_id, place)
             if backlog is not None:
                 backlogs[place] = backlog
-        watched = self._watched.get(group_id)
-        if watched is None:
-            return  # it went meanwhile
+        watched = self._watched[group_id]
         reports, watched.reports = watched.reports, {}
         balance, now_ms = watched.balance, self._steady_ms()
         horizon_s = self._slots.half_life_ms / 1000
