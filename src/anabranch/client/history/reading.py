@@ -50,6 +50,13 @@ class Record:
     def was_done_by(self, process: Process, at: float) -> bool:
         return self.done_by.get(process, NEVER) <= at
 
+    def is_meant_by(self, ack: "Ack") -> bool:
+        """Whether an acknowledgement is of this record, and not of what had its offset before."""
+        if 0 <= ack.leader_epoch < self.leader_epoch:
+            return False
+        is_former = ack.process in self.former_by
+        return not is_former or self.was_done_by(ack.process, ack.sent_at)
+
 
 @dataclass(slots=True)
 class Step:
@@ -286,7 +293,7 @@ class _Reader:
     # What is done ---------------------------------------------------------------------------------
 
     def _take_start(self, event: Event, process: Process, at: float) -> None:
-        record = self._record_of(event, process, at)
+        record = self._record_of(event, process)
         if record is None:
             return
         step = Step(record, event.get("attempt", 1), at, is_woken=process in self._woken)
@@ -300,7 +307,7 @@ class _Reader:
         else:
             tenure.steps.append(step)
 
-    def _record_of(self, event: Event, process: Process, at: float) -> Record | None:
+    def _record_of(self, event: Event, process: Process) -> Record | None:
         """The record that a process begins; None when the log has another one in the end."""
         offset = event["offset"]
         record = self._partition.records.get(offset)
@@ -308,7 +315,9 @@ class _Reader:
             leader_epoch, ident = _identity(event)
             if leader_epoch in (record.leader_epoch, _ANY_EPOCH) and ident in (record.ident, None):
                 return record
-        if self._partition.was_cut(offset, at):
+        # Who has had the slot since before the cut may not have heard of it.
+        tenure = self._held[process].get(event["slot"])
+        if tenure is not None and self._partition.was_cut(offset, tenure.since):
             if record is not None:
                 record.former_by.add(process)
             return None

@@ -114,7 +114,7 @@ def _acks(partition: Partition) -> Iterator[str]:
         for record in sent.of(ack, ack.slots):
             was_done = record.was_done_by(ack.process, ack.sent_at)
             what = f"{_name(ack)} acknowledged {record.offset}"
-            if ack.process in record.former_by and not was_done:
+            if not record.is_meant_by(ack):
                 sent.not_meant(record)  # it cannot know that the log was cut; nobody may take it
                 continue
             if record.done_at > ack.sent_at:
@@ -129,9 +129,7 @@ def _acks(partition: Partition) -> Iterator[str]:
     )
     for at, slots, ack in in_time:
         for record in confirmed.of(ack, slots):
-            was_done = record.was_done_by(ack.process, ack.sent_at)
-            is_former = ack.process in record.former_by and not was_done
-            if is_former or 0 <= ack.leader_epoch < record.leader_epoch:
+            if not record.is_meant_by(ack):
                 yield (
                     f"ack-other-record: {_name(ack)}'s at leader epoch {ack.leader_epoch} counted"
                     f" for {record.offset} of {record.leader_epoch}"
