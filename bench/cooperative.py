@@ -113,10 +113,13 @@ class Bench:
                 data_dir = folder.with_name("rates-kafka")
                 server = apache_kafka(data_dir=data_dir, overrides=KAFKA_OVERRIDES)
                 kafka = stack.enter_context(server)
-            outcomes = measure_rates(ours, kafka, folder, self._plan.rates, self._progress)
+            plan = self._plan.rates
+            outcomes, failures = measure_rates(ours, kafka, folder, plan, self._progress)
         self.results["rates"] = rate_figures(outcomes)
+        self.results["rate_failures"] = failures
         cpu = "CPU time of a record, consumers + broker, with the most workers"
-        tables = [aligned(rate_rows(outcomes), left=2), "\n".join(rate_goals(outcomes))]
+        notes = rate_goals(outcomes) + [f"failed: {one}" for one in failures]
+        tables = [aligned(rate_rows(outcomes), left=2), "\n".join(notes)]
         return "\n\n".join([*tables, cpu, aligned(cpu_rows(outcomes), left=2)])
 
     def _balance(self, folder: Path) -> str:

@@ -156,13 +156,21 @@ class Outcome:
         return self.done >= self.records
 
 
-@dataclass(slots=True)
 class Crew:
     """The processes of a contender."""
 
-    contender: Contender
-    workers: list[Worker]
-    folder: Path
+    def __init__(self, contender: Contender, command: Sequence[str], folder: Path) -> None:
+        self.contender = contender
+        self._command = command
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.workers: list[Worker] = []
+        self.start()
+
+    def start(self) -> None:
+        log_path = self._folder / "workers.log"
+        for _ in range(self.contender.processes):
+            self.workers.append(Worker(self._command, self.contender.server, log_path))
 
     def run(self, load: Load, *, workers: int, work_us: int, limit_s: float) -> Outcome:
         """One run: the group forms on an empty topic, all records come, and are worked off."""
@@ -220,7 +228,7 @@ class Crew:
 
     def _end(self, load: Load) -> Outcome:
         """Stop everybody, and see what they have done."""
-        files = [self.folder / f"done-{number}" for number in range(len(self.workers))]
+        files = [self._folder / f"done-{number}" for number in range(len(self.workers))]
         for worker, path in zip(self.workers, files, strict=True):
             worker.tell("stop", path)
         ends = [self._ended(worker) for worker in self.workers]
@@ -252,6 +260,7 @@ class Crew:
     def close(self) -> None:
         with ThreadPoolExecutor(len(self.workers)) as pool:
             list(pool.map(Worker.close, self.workers))
+        self.workers.clear()
 
 
 Slots = list[tuple[int, int]]
@@ -282,13 +291,6 @@ def await_slots(workers: Sequence[Worker]) -> list[Slots]:
             return owned
         time.sleep(0.01)
     raise LoadError(f"the group is not complete after {_READY_LIMIT_S:.0f} s: {owned}")
-
-
-def start_crew(contender: Contender, command: Sequence[str], folder: Path) -> Crew:
-    folder.mkdir(parents=True, exist_ok=True)
-    log_path = folder / "workers.log"
-    workers = [Worker(command, contender.server, log_path) for _ in range(contender.processes)]
-    return Crew(contender, workers, folder)
 
 
 def disorder(keys: Sequence[int], offsets: Iterable[int]) -> int:

@@ -20,12 +20,12 @@ from cooperative_crew import (
     Outcome,
     build_peers,
     member_command,
-    start_crew,
 )
 from cooperative_load import (
     UNIFORM,
     ZIPF,
     Load,
+    LoadError,
     draw_keys,
     hottest_share,
     ideal_seconds,
@@ -119,7 +119,8 @@ def measure_rates(
     folder: Path,
     plan: RatePlan,
     progress: Callable[[str], None],
-) -> Outcomes:
+) -> tuple[Outcomes, list[str]]:
+    """All outcomes, and what went wrong without being the end."""
     cells = [
         Cell(distribution, work_us, workers)
         for work_us in plan.work_us
@@ -127,6 +128,7 @@ def measure_rates(
         for workers in plan.workers
     ]
     outcomes: Outcomes = {cell: defaultdict(list) for cell in cells}
+    failures: list[str] = []
     with ExitStack() as stack:
         crews = _start(contenders_of(ours, kafka), folder, stack)
         _warm_up(crews, plan, progress)
@@ -138,15 +140,20 @@ def measure_rates(
                         continue
                     name = crew.contender.name
                     progress(f"round {number}: {title(cell)}, {len(load):,} records: {name}")
-                    outcomes[cell][name].append(_run(crew, cell, load))
-    return outcomes
+                    try:
+                        outcomes[cell][name].append(_run(crew, cell, load))
+                    except LoadError as problem:
+                        failures.append(f"{title(cell)}: {name}: {problem}")
+                        crew.close()
+                        crew.start()
+    return outcomes, failures
 
 
 def _start(contenders: Sequence[Contender], folder: Path, stack: ExitStack) -> list[Crew]:
     crews = []
     for number, contender in enumerate(contenders):
         command = build_peers() if contender.is_java else member_command()
-        crew = start_crew(contender, command, folder / f"crew-{number}")
+        crew = Crew(contender, command, folder / f"crew-{number}")
         stack.callback(crew.close)
         crews.append(crew)
     return crews
@@ -206,7 +213,8 @@ def rate_rows(outcomes: Outcomes) -> list[list[str]]:
     rows.append(["ms", "", "", "1/s", *("1/s" for _ in names), *("" for _ in peers)])
     for cell, taken in outcomes.items():
         ours = rate_of(outcomes, cell, OURS)
-        ideal = f"{ideal_rate(cell, taken[OURS][0].records):,.0f}" if cell.work_us else ""
+        records = next((some[0].records for some in taken.values() if some), 0)
+        ideal = f"{ideal_rate(cell, records):,.0f}" if cell.work_us and records else ""
         row = [f"{cell.work_us / 1000:g}", cell.distribution, str(cell.workers), ideal]
         row += [_rate_text(outcomes, cell, name) for name in names]
         for peer in peers:
@@ -307,7 +315,7 @@ def rate_figures(outcomes: Outcomes) -> list[Mapping[str, object]]:
             "workers": cell.workers,
             "contender": name,
             "rates": [round(one.rate, 1) for one in some],
-            "records": some[0].records,
+            "records": [one.records for one in some],
             "share_of_ideal": share_of_ideal(outcomes, cell, name),
             "server_cpu_seconds": [round(one.server_cpu_seconds, 3) for one in some],
             "worker_cpu_seconds": [round(one.worker_cpu_seconds, 3) for one in some],
