@@ -21,7 +21,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -80,11 +80,27 @@ PARTS = {
 }
 
 
+Table = Callable[[Sequence[Sequence[str]], int], str]
+
+
+def plain_table(rows: Sequence[Sequence[str]], left: int) -> str:
+    return aligned(rows, left=left)
+
+
+def markdown_table(rows: Sequence[Sequence[str]], left: int) -> str:
+    """The same for docs/reference/benchmarks.md: two rows of headings become one."""
+    heads = [f"{name} ({unit})" if unit else name for name, unit in zip(*rows[:2], strict=True)]
+    rule = ["---" if column < left else "---:" for column in range(len(heads))]
+    lines = ["| " + " | ".join(row) + " |" for row in [heads, *rows[2:]]]
+    return "\n".join([lines[0], "|" + "|".join(rule) + "|", *lines[1:]])
+
+
 class Bench:
     """The parts of one run, with the figures so far."""
 
-    def __init__(self, plan: Plan, work: Path, progress: Progress) -> None:
+    def __init__(self, plan: Plan, work: Path, progress: Progress, table: Table) -> None:
         self.results: dict[str, Any] = {}
+        self._table = table
         self._plan = plan
         self._work = work
         self._progress = progress
@@ -119,8 +135,8 @@ class Bench:
         self.results["rate_failures"] = failures
         cpu = "CPU time of a record, consumers + broker, with the most workers"
         notes = rate_goals(outcomes) + [f"failed: {one}" for one in failures]
-        tables = [aligned(rate_rows(outcomes), left=2), "\n".join(notes)]
-        return "\n\n".join([*tables, cpu, aligned(cpu_rows(outcomes), left=2)])
+        tables = [self._table(rate_rows(outcomes), 2), "\n".join(notes)]
+        return "\n\n".join([*tables, cpu, self._table(cpu_rows(outcomes), 2)])
 
     def _balance(self, folder: Path) -> str:
         plan = self._plan.balance
@@ -129,7 +145,7 @@ class Bench:
         with anabranch(data_dir=data_dir, overrides=overrides) as server:
             balance = measure_balance(server, folder, plan, self._progress)
         self.results["balance"] = asdict(balance)
-        return f"{aligned(balance_rows(balance), left=1)}\n\n{balance_goal(balance)}"
+        return f"{self._table(balance_rows(balance), 1)}\n\n{balance_goal(balance)}"
 
     def _pauses(self, folder: Path) -> str:
         with anabranch(data_dir=folder.with_name("pauses-ours")) as server:
@@ -137,7 +153,7 @@ class Bench:
         figures = asdict(pauses)
         del figures["unmoved_ms"]  # tens of thousands
         self.results["pauses"] = figures
-        return f"{aligned(pause_rows(pauses), left=1)}\n\n{pause_goal(pauses)}"
+        return f"{self._table(pause_rows(pauses), 1)}\n\n{pause_goal(pauses)}"
 
 
 def heading(version: str, load_before: str) -> str:
@@ -163,33 +179,35 @@ def write_results(plan: Plan, version: str, results: dict[str, Any]) -> Path:
     return path
 
 
-def parse_arguments() -> tuple[Plan, list[str]]:
+def parse_arguments() -> tuple[Plan, list[str], Table]:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="small amounts, about 4 minutes")
     parser.add_argument("--rounds", type=int, help="another number of rounds of rates")
     parser.add_argument(
         "--only", action="append", choices=PARTS, help="this part; may be given more than once"
     )
+    parser.add_argument("--markdown", action="store_true", help="tables as in the documentation")
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else FULL
     if arguments.rounds:
         plan = replace(plan, rates=replace(plan.rates, rounds=arguments.rounds))
-    return plan, [part for part in PARTS if not arguments.only or part in arguments.only]
+    parts = [part for part in PARTS if not arguments.only or part in arguments.only]
+    return plan, parts, markdown_table if arguments.markdown else plain_table
 
 
 def main() -> int:
-    plan, parts = parse_arguments()
+    plan, parts, table = parse_arguments()
     progress = Progress()
     load_before = " ".join(f"{load:.1f}" for load in os.getloadavg())
     (BUILD / "bench").mkdir(parents=True, exist_ok=True)
     with terminated_as_exit(), tempfile.TemporaryDirectory(dir=BUILD / "bench") as work:
-        bench = Bench(plan, Path(work), progress)
+        bench = Bench(plan, Path(work), progress, table)
         version = anabranch(data_dir=Path(work) / "version").version
         try:
             for part in parts:
-                table = bench.run(part)
+                text = bench.run(part)
                 progress.done()
-                print(f"\n{PARTS[part]}\n\n{table}", flush=True)
+                print(f"\n{PARTS[part]}\n\n{text}", flush=True)
         except (LoadError, ServerError) as problem:
             progress.done()
             print(f"bench: {problem}\n{bench.log_tail()}", file=sys.stderr)
