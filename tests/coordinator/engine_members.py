@@ -218,6 +218,9 @@ class Member:
             for offset, attempt in found.attempts.items()
             if is_exhausted(attempt) and work.slots.first <= attempt.slot < work.slots.end
         }
+        place = work.unit[:2]
+        known_epoch = self.world.logs[place].leader_epoch
+        work.leader_epoch = self.leader_epochs.setdefault(place, known_epoch)
         self.oracle.loads(self, work, position)
 
     def _rests(self, found: PartitionProgress) -> dict[int, Rest]:
@@ -269,6 +272,7 @@ class Member:
         for fetch in planned:
             place, log = fetch.place, self.world.logs.get(fetch.place)
             epoch = self.leader_epochs.setdefault(place, log.leader_epoch if log else 0)
+            fetch.leader_epoch = epoch
             answer = self.world.fetch(
                 self.member_id, self.epoch, place, fetch.asked, fetch.first, epoch, span
             )
@@ -291,7 +295,7 @@ class Member:
             take = self.workload.refill if fetch.is_refill else self.workload.deliver
             take(fetch.place, fetch.asked, rows, fetch.first, upto)
             for work in works:
-                work.leader_epoch = self.leader_epochs[fetch.place]
+                work.leader_epoch = fetch.leader_epoch
         elif answer.error is ErrorCode.FENCED_LEADER_EPOCH:
             self._refresh_leader(fetch.place)
         elif answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -315,7 +319,7 @@ class Member:
         for work in self.workload.of_place(place):
             if work.state is RangeState.LOADING:
                 continue
-            if work.leader_epoch < 0 or work.position > log.end_of(work.leader_epoch):
+            if work.position > log.end_of(work.leader_epoch):
                 astray.append(work)
             else:
                 work.leader_epoch = log.leader_epoch
@@ -461,14 +465,16 @@ class Member:
 
 
 def _told(batch: list[Any]) -> tuple[Told, ...]:
-    """All ranges of a partition have read it by the same leader epoch, or not at all yet."""
+    """Ranges that were read by different leader epochs are judged by the oldest."""
     by_place: dict[Place, list[Any]] = {}
     for ack in batch:
         by_place.setdefault(ack.work.unit[:2], []).append(ack)
     return tuple(
         Told(
             place=place,
-            leader_epoch=max(ack.work.leader_epoch for ack in acks),
+            leader_epoch=min(
+                (ack.work.leader_epoch for ack in acks if ack.work.leader_epoch >= 0), default=-1
+            ),
             acks=tuple(
                 Ack(ack.key_range.slots, ack.work.token.epoch, ack.watermark, decode(ack.done))
                 for ack in acks

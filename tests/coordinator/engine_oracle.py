@@ -32,6 +32,7 @@ from anabranch.coordinator.cooperative.commands import Action, Decision
 from anabranch.coordinator.cooperative.records import Place
 from anabranch.coordinator.cooperative.retries import is_exhausted
 from anabranch.model.errors import ErrorCode
+from anabranch.model.offset_ranges import OffsetRanges
 from anabranch.model.units import ALL_SLOTS, SlotRange
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Oracle:
         self.failed: dict[Member, set[tuple[Place, int]]] = {}
         # Keys whose records are not to be processed, from which offset on.
         self.diverted: dict[tuple[Place, bytes], int] = {}
+        # What was acknowledged, and written, before the last commit.
+        self._before: Any = None
         # The stable offset may go back to here: somebody has reset it, or records are gone.
         self.floors: dict[Place, int] = {}
 
@@ -182,6 +185,25 @@ class Oracle:
             if told.place in world.logs
             for number, ack in enumerate(told.acks)
         }
+        failures = {
+            (told.place, one.offset): self._takeable(
+                commit,
+                told,
+                Ack(
+                    SlotRange(one.slot, one.slot + 1),
+                    commit.member_epoch,
+                    done=OffsetRanges([(one.offset, one.offset)]),
+                ),
+            )
+            for told in commit.told
+            if told.place in world.logs
+            for one in told.failures
+        }
+        self._before = (
+            {place: set(idents) for place, idents in self.acked.items()},
+            dict(world.primary),
+            dict(world.individual),
+        )
         there, answer = world.commit(commit, fate)
         if answer.error is not ErrorCode.NONE:
             assert not any(predicted.values()), f"S7: {answer.error!r}"
@@ -189,7 +211,7 @@ class Oracle:
         if fate.journals_written == 0:
             return there, answer
         for told, answered in zip(there, answer.partitions, strict=True):
-            self._take(member, commit, told, answered, predicted, is_lie)
+            self._take(member, commit, told, answered, predicted, failures, is_lie)
         if fate.kills:
             self.restarted()
         return there, answer
@@ -218,6 +240,7 @@ class Oracle:
         told: Told,
         answered: Any,
         predicted: dict[tuple[Place, int], frozenset[int]],
+        predicted_failures: dict[tuple[Place, int], frozenset[int]],
         is_lie: bool,
     ) -> None:
         outcomes = list(answered.outcomes)
@@ -233,6 +256,10 @@ class Oracle:
             assert taken == predicted[told.place, number], f"S7: {ack} of {commit.member_id}"
             is_full = any(one.error_code is ErrorCode.THROTTLING_QUOTA_EXCEEDED for one in mine)
             self._apply(member, told.place, ack, taken, is_full=is_full, is_lie=is_lie)
+        for outcome in answered.failures:
+            is_taken = outcome.error_code is ErrorCode.NONE
+            failed = (told.place, outcome.failure.offset)
+            assert not is_taken or predicted_failures[failed], f"S7: {failed} of {commit.member_id}"
 
     def _apply(
         self,
@@ -300,6 +327,23 @@ class Oracle:
     def stock_processes(self, member: "StockMember", place: Place, record: Logged) -> None:
         self._process(place, record.ident)
 
+    def commits_offset(self, place: Place, offset: int) -> None:
+        """A member that owns all of a partition says that everything below an offset is done."""
+        records = self.world.logs[place].records
+        stable = min(
+            (at for at, record in records.items() if record.ident not in self.acked[place]),
+            default=self.world.logs[place].end,
+        )
+        if offset < stable or self.world.progress(place) is None:
+            # Its own ranges know better, until it has them anew.
+            self.remembered[place] |= self.acked[place]
+            self.reset(place, offset)
+            return
+        for at, record in records.items():
+            if at < offset and record.ident not in self.acked[place]:
+                self.acked[place].add(record.ident)
+                self.lied[place].add(record.ident)
+
     def stock_commits(self, place: Place, offset: int) -> None:
         for at, record in self.world.logs[place].records.items():
             if at < offset and record.ident not in self.acked[place]:
@@ -330,6 +374,28 @@ class Oracle:
         for where, key in list(self.diverted):
             if where == place and self.diverted[where, key] >= end:
                 del self.diverted[where, key]
+
+    def forget_last_commit(self) -> None:
+        """The journal of individual commits lost its end, if nothing else was written since."""
+        if self._before is None:
+            return
+        acked, _, individual = self._before
+        world = self.world
+        lost = [key for key in world.individual if key not in individual]
+        is_last = list(world.individual)[len(world.individual) - len(lost) :] == lost
+        same = all(world.individual.get(key) == individual[key] for key in individual)
+        self._before = None
+        if not is_last or not same:
+            return
+        world.individual = dict(individual)
+        world.restart()
+        for place, idents in self.acked.items():
+            committed = world.committed(place) or 0
+            kept = {one for one in idents if one in acked.get(place, ()) or one.offset < committed}
+            for ident in idents - kept:
+                self.licences[place, ident] += 1
+                self.remembered[place].add(ident)
+            self.acked[place] = kept
 
     def restarted(self, *, without_journal: bool = False) -> None:
         """Nothing is lost but what the logs have lost, and what hung on a lost journal."""

@@ -48,7 +48,8 @@ from hypothesis.stateful import (
 
 from anabranch.client.ordering import hash_of
 from anabranch.coordinator.cooperative.acks import Ack
-from anabranch.coordinator.cooperative.commands import Action, CountStuck, Decision
+from anabranch.coordinator.cooperative.commands import Action, CountStuck, Decision, Failure
+from anabranch.coordinator.cooperative.holdings import holdings_of
 from anabranch.coordinator.cooperative.records import Place
 from anabranch.coordinator.cooperative.retries import exhausted_offsets
 from anabranch.coordinator.cooperative.settings import (
@@ -108,10 +109,10 @@ class Engine(RuleBasedStateMachine):
         for _ in range(4):
             self.everybody(10)
         for place, log in self.world.logs.items():
-            for key in ALL_KEYS[: 8 * (1 + place[1])]:
-                log.append(key)
+            for number in range(20 - 4 * place[1]):
+                log.append(ALL_KEYS[number * 5 % len(ALL_KEYS)])
         for member in self.living:
-            member.fetch(6)
+            member.fetch(span=3)
 
     # Who there is ---------------------------------------------------------------------------------
 
@@ -156,7 +157,7 @@ class Engine(RuleBasedStateMachine):
     @rule(pick=PICKS, count=st.integers(1, 6))
     def start(self, pick: int, count: int) -> None:
         member = self.pick(pick)
-        member.fetch(span=6)
+        member.fetch(span=4)
         while member.fetches:
             member.take_fetch(0)
         member.start(count)
@@ -169,13 +170,13 @@ class Engine(RuleBasedStateMachine):
             busy[pick % len(busy)].finish(one)
 
     @precondition(alive)
-    @rule(pick=PICKS, count=st.integers(1, 6), fate=FATE)
-    def work(self, pick: int, count: int, fate: Any) -> None:
-        """Some records from beginning to end."""
+    @rule(pick=PICKS, count=st.integers(2, 6), left=st.integers(0, 3), which=PICKS, fate=FATE)
+    def work(self, pick: int, count: int, left: int, which: int, fate: Any) -> None:
+        """Some records, in any order of their ends, of which some take longer."""
         member = self.pick(pick)
         self.start(pick, count)
-        for _ in range(count):
-            member.finish(0)
+        while len(member.running) > left:
+            member.finish(which)
         member.commit(fate)
 
     @precondition(lambda self: any(member.running for member in self.living))
@@ -229,6 +230,7 @@ class Engine(RuleBasedStateMachine):
         beyond=st.integers(-4, 2),
         of_log=st.booleans(),
         is_range=st.booleans(),
+        is_failure=st.booleans(),
         leader_epoch=st.integers(-2, 0),
     )
     def lie(
@@ -240,6 +242,7 @@ class Engine(RuleBasedStateMachine):
         beyond: int,
         of_log: bool,
         is_range: bool,
+        is_failure: bool,
         leader_epoch: int,
     ) -> None:
         """A client that says anything: what it was shown and holds counts, and nothing else.
@@ -258,9 +261,53 @@ class Engine(RuleBasedStateMachine):
         end = max(0, (log.end if of_log else max(work.position, 0)) + beyond)
         done = OffsetRanges([(end - 1, end - 1)] if is_range and end else [])
         ack = Ack(slots or work.slots, work.token.epoch + ahead, -1 if is_range else end, done)
-        told = Told(place, max(log.leader_epoch + leader_epoch, -1), (ack,))
+        failures: tuple[Failure, ...] = ()
+        record = log.records.get(end - 1)
+        if is_failure and record is not None:
+            failures = (Failure(end - 1, hash_of(record.key, end - 1), 0, "a lie"),)
+        told = Told(place, max(log.leader_epoch + leader_epoch, -1), (ack,), failures)
         commit = Commit(member.member_id, max(member.epoch, 0), (told,))
         self.oracle.commits(member, commit, FINE, is_lie=True)
+
+    @precondition(alive)
+    @rule(pick=PICKS, partition=PICKS, offset=st.integers(0, RECORDS_MAX))
+    def commit_an_offset(self, pick: int, partition: int, offset: int) -> None:
+        """A member that shares commits as others do: only for a partition that it has whole."""
+        member = self.pick(pick)
+        places = list(self.world.logs)
+        place = places[partition % len(places)]
+        offset = min(offset, self.world.logs[place].end)
+        known = self.world.member(member.member_id)
+        held = holdings_of(known, *place).slots if known is not None else {}
+        has_progress = self.world.progress(place) is not None
+        answer = self._commit_offset(place, offset, member.member_id, max(member.epoch, 0))
+        is_taken = answer.error is ErrorCode.NONE and answer.errors == (ErrorCode.NONE,)
+        is_whole = sum(slots.end - slots.first for slots in held) == SLOT_COUNT
+        assert not is_taken or is_whole or not has_progress, "S14: committed for others"
+        if is_taken:
+            self.oracle.commits_offset(place, offset)
+
+    def _commit_offset(self, place: Place, offset: int, member_id: str, epoch: int) -> Any:
+        return self.world.submit(
+            c.CommitOffsets(
+                group_id=GROUP,
+                member_id=member_id,
+                group_instance_id=None,
+                generation_id=epoch,
+                retention_ms=-1,
+                knows_group_id_not_found=True,
+                offsets=(
+                    c.OffsetToCommit(
+                        topic=TOPIC,
+                        topic_id=place[0],
+                        partition=place[1],
+                        offset=offset,
+                        leader_epoch=self.world.logs[place].leader_epoch,
+                        metadata=None,
+                    ),
+                ),
+            )
+        )
 
     @rule(
         partition=PICKS, slots=st.sampled_from(SLOT_RANGES), watermark=st.integers(0, RECORDS_MAX)
@@ -503,7 +550,12 @@ class Engine(RuleBasedStateMachine):
             self.start(index, count)
             while member.running:
                 member.finish(0)
-        self.broker_restarts([lost, lost])
+        cuts = []
+        for place, log in self.world.logs.items():
+            works = [one for member in self.living for one in member.workload.of_place(place)]
+            arrived = max((work.position for work in works), default=0)
+            cuts.append(max(0, log.end - max(0, arrived - lost)))
+        self.broker_restarts(cuts)
         for partition in range(len(self.world.logs)):
             self.produce(partition, keys)
         for member in self.living:
@@ -521,6 +573,12 @@ class Engine(RuleBasedStateMachine):
         self.world.restart()
         self.oracle.restarted(without_journal=True)
         self.has_lost_journal = True
+
+    @rule()
+    def individual_journal_loses_its_end(self) -> None:
+        """The last commit is in the journal of groups only."""
+        self.world.wait(0)
+        self.oracle.forget_last_commit()
 
     @rule(partition=PICKS, offset=st.integers(0, RECORDS_MAX))
     def retain(self, partition: int, offset: int) -> None:
@@ -548,26 +606,7 @@ class Engine(RuleBasedStateMachine):
         places = list(self.world.logs)
         place = places[partition % len(places)]
         offset = min(offset, self.world.logs[place].end)
-        answer = self.world.submit(
-            c.CommitOffsets(
-                group_id=GROUP,
-                member_id="",
-                group_instance_id=None,
-                generation_id=-1,
-                retention_ms=-1,
-                knows_group_id_not_found=True,
-                offsets=(
-                    c.OffsetToCommit(
-                        topic=TOPIC,
-                        topic_id=place[0],
-                        partition=place[1],
-                        offset=offset,
-                        leader_epoch=self.world.logs[place].leader_epoch,
-                        metadata=None,
-                    ),
-                ),
-            )
-        )
+        answer = self._commit_offset(place, offset, "", -1)
         group = self.world.group
         is_empty = group is None or not group.members
         assert (answer.error is ErrorCode.NONE) == is_empty, "S5: a reset while members live"
