@@ -374,6 +374,22 @@ def test_what_members_report_counts(run: Callable[..., None]) -> None:
     run(scenario)
 
 
+def test_members_that_do_not_measure(run: Callable[..., None]) -> None:
+    """Then every record counts alike."""
+
+    async def scenario(desk: Desk) -> None:
+        desk.join("a", "b")
+        chance = random.Random(1)
+        for _ in range(5):
+            desk.produce(chance.choices(LOW, k=900) + chance.choices(HIGH, k=100))
+            for member_id in desk.epochs:
+                desk.report(member_id, 500, 0)
+            await desk.look()
+        assert desk.loads.rounds == 1
+
+    run(scenario)
+
+
 def test_reports_about_what_others_have_do_not_count(run: Callable[..., None]) -> None:
     """Nor those of strangers, of members that do not share, or of more ranges than make sense."""
 
@@ -385,6 +401,7 @@ def test_reports_about_what_others_have_do_not_count(run: Callable[..., None]) -
         desk.loads.take(GROUP, "stranger", [RangeReport(whole, 5, 5)])
         assert not desk.loads._watched
         desk.loads.take(GROUP, "a", [RangeReport(whole, 5, 7), RangeReport(whole, -5, 7)])
+        desk.loads.take(GROUP, "a", [RangeReport(whole, 5, 0), RangeReport(whole, 5, -7)])
         other = Unit(b"x" * 16, 0)
         desk.loads.take(GROUP, "a", [RangeReport(other, 5, 7)] * 5)
         reports = desk.loads._watched[GROUP].reports

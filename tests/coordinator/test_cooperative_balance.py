@@ -152,6 +152,7 @@ def test_what_makes_no_sense_is_not_taken(clock: Clock) -> None:
     clock.balance.report(PLACE, QUARTERS[0], 0, 1_000_000_000)
     clock.balance.report(PLACE, QUARTERS[0], -5, 1_000_000_000)
     clock.balance.report(PLACE, QUARTERS[0], 5, -1)
+    clock.balance.report(PLACE, QUARTERS[0], 5, 0)
     clock.balance.report((T, 9), QUARTERS[0], 5, 1_000_000_000_000)
     assert clock.look(view(), even()).imbalance == pytest.approx(1.0, rel=0.01)
 

@@ -164,7 +164,7 @@ class RangeLoads:
             place = (topic_id, partition)
             for part in common([slots], held.get(place, ())):
                 known = watched.reports.get((place, part), (0, 0))
-                if records > 0 and busy_us >= 0:
+                if records > 0 and busy_us > 0:
                     watched.reports[place, part] = (
                         known[0] + records,
                         known[1] + busy_us * 1_000,

@@ -113,8 +113,11 @@ class GroupBalance:
         return self._weights if self._has_moved else {}
 
     def report(self, place: Partition, slots: SlotRange, records: int, busy_ns: int) -> None:
-        """A member was so long busy with so many records of slots that it has."""
-        if records > 0 and busy_ns >= 0:
+        """A member was so long busy with so many records of slots that it has.
+
+        No time at all is what a member says that does not measure it.
+        """
+        if records > 0 and busy_ns > 0:
             known_records, known_ns = self._reports.get((place, slots), (0, 0))
             self._reports[place, slots] = known_records + records, known_ns + busy_ns
 

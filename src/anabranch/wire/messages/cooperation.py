@@ -43,7 +43,7 @@ class HeldPartition:
 
 @struct
 class RangeLoad:
-    """What a member did for a range since its last report."""
+    """What a member did for a range since its last report; without a time if it measures none."""
 
     topic_id: Uuid = at("0+")
     partition: Int32 = at("0+")
