@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from anabranch.branch.cuts import joined_table
 from anabranch.broker.partition import BranchTail, Partition, PartitionBranch
+from anabranch.broker.purgatory import Purgatory
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.units import SlotRange
 
@@ -60,9 +61,11 @@ class RangeTails:
                         fetch.finish(is_satisfied=True)
 
     def forget(self, log: PartitionLog) -> None:
-        """Drop the tables of a log that goes away."""
+        """Drop the tables of a log that goes away, and answer everybody who waits there."""
         for key in [key for key in self._tails if key[0].log is log]:
+            branches = self._tails[key].branches
             self._drop(key)
+            Purgatory.finish_all(branches)
 
     def _shrink(self) -> None:
         if len(self._tails) > _TAILS_MAX:
