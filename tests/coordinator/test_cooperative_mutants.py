@@ -29,6 +29,7 @@ from consumer_story import ConsumerStory
 from cooperative_story import Desk
 from test_group_guards import told
 
+from anabranch.broker import deliveries
 from anabranch.coordinator.cooperative import (
     acks,
     book,
@@ -49,6 +50,7 @@ from anabranch.coordinator.group import (
     consumer_ranges,
     reconcile,
 )
+from anabranch.handlers import range_fetch
 
 ACKS, BOOK = test_cooperative_acks, test_cooperative_book
 DECISIONS, WINDOW = test_cooperative_decisions, test_cooperative_window
@@ -165,6 +167,34 @@ MUTANTS = [
         "judged.error_code is not ErrorCode.NONE",
         "False",
         BOOK,
+    ),
+    Mutant(
+        "what was shown in this ownership",
+        "S7",
+        deliveries,
+        "Deliveries.delivered",
+        "if epoch >= since_epoch",
+        "",
+        ENGINE,
+    ),
+    Mutant(
+        "what was shown before the start is not known",
+        "S7",
+        deliveries,
+        "Deliveries.delivered",
+        "since_epoch <= self._loaded_epochs.get(group_id, -1)",
+        "False",
+        ENGINE,
+    ),
+    # What is shown
+    Mutant(
+        "what is withheld is done in all ranges",
+        "S9, S10",
+        range_fetch,
+        "done_of",
+        "done.intersection(of_interval)",
+        "done.union(of_interval)",
+        ENGINE,
     ),
     # What is done stays done
     Mutant(
