@@ -10,7 +10,6 @@ from anabranch.coordinator.group.assignors.range import RangeAssignor
 from anabranch.coordinator.group.assignors.registry import build_registry
 from anabranch.coordinator.group.assignors.uniform import UniformAssignor
 
-
 # Always there, behind what is configured.
 SHARING = ["line-cut", "key-range-round-robin", "key-range-range"]
 
@@ -55,8 +54,8 @@ def test_installed_packages_are_asked() -> None:
 
 def test_plugin() -> None:
     """Another name comes from an entry point: a class, or an assignor."""
-    assert list(build_registry(["moon"], [("moon", lambda: MoonAssignor)]))[0] == "moon"
-    assert list(build_registry(["moon"], [("moon", MoonAssignor)]))[0] == "moon"
+    assert build_registry(["moon"], [("moon", lambda: MoonAssignor)]).default.name == "moon"
+    assert build_registry(["moon"], [("moon", MoonAssignor)]).default.name == "moon"
 
 
 def test_assignors_that_can_share() -> None:
