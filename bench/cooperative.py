@@ -186,11 +186,26 @@ def parse_arguments() -> tuple[Plan, list[str], Table]:
     parser.add_argument(
         "--only", action="append", choices=PARTS, help="this part; may be given more than once"
     )
+    parser.add_argument(
+        "--workers", action="append", type=int, help="rates with so many workers; may be repeated"
+    )
+    parser.add_argument(
+        "--work-ms", action="append", type=float, help="rates with such work; may be repeated"
+    )
     parser.add_argument("--markdown", action="store_true", help="tables as in the documentation")
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else FULL
-    if arguments.rounds:
-        plan = replace(plan, rates=replace(plan.rates, rounds=arguments.rounds))
+    rates = replace(
+        plan.rates,
+        rounds=arguments.rounds or plan.rates.rounds,
+        workers=tuple(arguments.workers or plan.rates.workers),
+        work_us=tuple(
+            [round(1000 * work_ms) for work_ms in arguments.work_ms]
+            if arguments.work_ms
+            else plan.rates.work_us
+        ),
+    )
+    plan = replace(plan, rates=rates)
     parts = [part for part in PARTS if not arguments.only or part in arguments.only]
     return plan, parts, markdown_table if arguments.markdown else plain_table
 
