@@ -235,6 +235,20 @@ def test_what_the_log_has_no_more(tmp_path: Path) -> None:
     run(tmp_path / "d", story)
 
 
+def test_all_that_waited_is_gone(tmp_path: Path) -> None:
+    """Then nothing waits any more, and no topic is made for it."""
+
+    async def story(desk: Desk) -> None:
+        desk.reject(0)
+        desk.log.delete_records_before(1)
+        desk.broker.set_broker_configs("", {"coop.disposition": "dlq"})
+        await desk.settled()
+        assert desk.progress.attempts == {}
+        assert desk.broker.topics.get("t.dlq") is None
+
+    run(tmp_path / "d", story)
+
+
 def test_found_again_after_a_start(tmp_path: Path) -> None:
     """What waited when the broker was killed is copied by the next one."""
 
@@ -350,6 +364,20 @@ def test_topics_that_cannot_take_them(tmp_path: Path, name: str) -> None:
         assert exhausted_offsets(desk.progress) == [2]
 
     run(tmp_path / "d", story, f"coop.dlq.topic={name}")
+
+
+def test_a_branch_topic_takes_none(tmp_path: Path) -> None:
+    """It has no records of its own."""
+
+    async def story(desk: Desk) -> None:
+        desk.broker.create_topic("other", 1)
+        desk.broker.create_topic("t.dlq", 2, {"branch.source.topic": "other"})
+        desk.reject(2)
+        outcome = await answer_of(desk, 2)
+        assert outcome.error_code is ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert "takes none of its own" in outcome.message
+
+    run(tmp_path / "d", story)
 
 
 def test_one_that_cannot_be_copied_holds_back_its_key_only(

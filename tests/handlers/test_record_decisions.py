@@ -20,7 +20,7 @@ from individual_commit_calls import (
 from anabranch.broker.deferred import Deferred
 from anabranch.coordinator.cooperative.commands import Action, Decision, TakeDecisions
 from anabranch.coordinator.cooperative.commands import DecisionOutcome as Outcome
-from anabranch.model.errors import ErrorCode
+from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.units import ALL_SLOTS
 from anabranch.wire.messages.cooperation import (
     DecisionOutcome,
@@ -159,6 +159,18 @@ def test_beside_commits(node: SharedNode, member: Sharer) -> None:
     assert waiting(node) == [14]
 
 
+@pytest.mark.usefixtures("member")
+def test_a_coordinator_that_cannot(node: SharedNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Says so of every decision."""
+
+    def refuse(*args: Any) -> Any:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, "The journal takes no more records.")
+
+    monkeypatch.setattr(node.broker.groups, "submit", refuse)
+    answer = decide(node, RecordDecision(offset=12), RecordDecision(offset=14, action=SKIP))
+    assert codes(answer) == [ErrorCode.NOT_COORDINATOR] * 2
+
+
 def test_a_group_that_is_not_known(node: SharedNode) -> None:
     """Has nothing that waits."""
     assert codes(decide(node, RecordDecision(offset=12), RecordDecision(offset=3, action=DLQ))) == [
@@ -237,6 +249,9 @@ def test_diverted_keys_are_told(node: SharedNode) -> None:
     assert node.known().diverted == [DivertedKey(key_hash=KEY, offset=12)]
     answer = decide(node, RecordDecision(offset=14, action=RELEASE))
     assert codes(answer) == [INVALID]
+    decide(node, RecordDecision(offset=14, action=SKIP))
+    answer = decide(node, RecordDecision(key_hash=KEY, action=DLQ))
+    assert codes(answer) == [NOT_FOUND]
     answer = decide(node, RecordDecision(key_hash=KEY, action=RELEASE))
     assert codes(answer) == [OK]
     assert (node.known().diverted, node.known().retried) == ([], [])
