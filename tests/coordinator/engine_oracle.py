@@ -212,6 +212,10 @@ class Oracle:
             return there, answer
         for told, answered in zip(there, answer.partitions, strict=True):
             self._take(member, commit, told, answered, predicted, failures, is_lie)
+            progress = None if fate.kills else world.progress(told.place)
+            if progress is not None:
+                assert progress.stable_offset == answered.stable_offset, "S5: another was told"
+                assert progress.stable_offset == world.committed(told.place), "S5: not projected"
         if fate.kills:
             self.restarted()
         return there, answer

@@ -20,6 +20,7 @@ import os
 import time
 from typing import Any
 
+import pytest
 from engine_invariants import Watch
 from engine_members import Member, StockMember
 from engine_oracle import Oracle
@@ -35,7 +36,7 @@ from engine_world import (
     Told,
     World,
 )
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -179,11 +180,20 @@ class Engine(RuleBasedStateMachine):
             member.finish(which)
         member.commit(fate)
 
-    @precondition(lambda self: any(member.running for member in self.living))
-    @rule(pick=PICKS, which=PICKS, retry_after_s=st.sampled_from([0.0, 3.0, -1.0]))
-    def fail(self, pick: int, which: int, retry_after_s: float) -> None:
-        busy = [member for member in self.living if member.running]
-        busy[pick % len(busy)].fail(which, retry_after_s)
+    @precondition(alive)
+    @rule(
+        pick=PICKS,
+        which=st.lists(PICKS, min_size=1, max_size=3),
+        retry_after_s=st.sampled_from([0.0, 3.0, -1.0]),
+        is_told=st.booleans(),
+    )
+    def fail(self, pick: int, which: list[int], retry_after_s: float, is_told: bool) -> None:
+        member = self.pick(pick)
+        self.start(pick, len(which))
+        for one in which:
+            member.fail(one, retry_after_s)
+        if is_told:
+            member.commit()
 
     # Commits --------------------------------------------------------------------------------------
 
@@ -268,6 +278,20 @@ class Engine(RuleBasedStateMachine):
         told = Told(place, max(log.leader_epoch + leader_epoch, -1), (ack,), failures)
         commit = Commit(member.member_id, max(member.epoch, 0), (told,))
         self.oracle.commits(member, commit, FINE, is_lie=True)
+
+    @precondition(alive)
+    @rule(pick=PICKS, which=PICKS, ahead=st.sampled_from([-2, -1, 1]), below=st.integers(0, 2))
+    def lie_about_the_epoch(self, pick: int, which: int, ahead: int, below: int) -> None:
+        """It was shown the records and holds their slots, but not since then."""
+        member = self.pick(pick)
+        works = [one for one in member.workload if one.position > below]
+        if works:
+            work = works[which % len(works)]
+            place, log = work.unit[:2], self.world.logs.get(work.unit[:2])
+            if log is not None:
+                ack = Ack(work.slots, work.token.epoch + ahead, work.position - below)
+                commit = Commit(member.member_id, member.epoch, (Told(place, -1, (ack,)),))
+                self.oracle.commits(member, commit, FINE, is_lie=True)
 
     @precondition(alive)
     @rule(pick=PICKS, partition=PICKS, offset=st.integers(0, RECORDS_MAX))
@@ -678,9 +702,17 @@ class Engine(RuleBasedStateMachine):
         ]
 
 
-EXAMPLES = settings(max_examples=60, stateful_step_count=50, deadline=None)
+# Without the phase that explains failures, whose tracing takes longer than all the rest.
+EXAMPLES = settings(
+    max_examples=200,
+    stateful_step_count=50,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+)
 
 
+# Time enough to make a failure small.
+@pytest.mark.timeout(900 + SECONDS)
 def test_the_engine_keeps_its_invariants() -> None:
     """Whatever happens in whatever order; for as long as there is time where that is asked for."""
     end_s = time.monotonic() + SECONDS
