@@ -262,6 +262,23 @@ GOOD = [
 ]
 
 
+def test_forgotten_and_crash() -> None:
+    """What was forgotten and done again, and not stored before its next owner died, comes once
+    more, and is accounted for."""
+    story = forgotten()
+    story.everywhere("crash", "B")
+    story.grant("C", 3)
+    story.work("C", 3, 2)
+    story.start("C", 3, 3)
+    story.say("fail", "C", offset=3)
+    story.work("C", 3, 3)
+    story.ack("C", 3, 4, stable=4)
+    verdict = story.check()
+    assert verdict.problems == []
+    numbers = verdict.numbers
+    assert (numbers["duplicates"], numbers["duplicates bound"], numbers["retries"]) == (3, 3, 1)
+
+
 @pytest.mark.parametrize("tell", GOOD)
 def test_good_history(tell: Callable[[], Story]) -> None:
     """Nothing is wrong with hand-overs, crashes, members that were stopped, and retries."""
@@ -614,6 +631,16 @@ def forgotten_below_stable() -> Story:
     return story
 
 
+def forgotten_once() -> Story:
+    """What is stored again after it was forgotten stays stored."""
+    story = forgotten()
+    story.ack("B", 2, 4, stable=4)
+    story.everywhere("crash", "B")
+    story.grant("C", 3)
+    story.work("C", 3, 3)
+    return story
+
+
 def needless() -> Story:
     """Who gives slots back in order stores what was done before."""
     story = Story()
@@ -733,6 +760,7 @@ BAD: list[tuple[Callable[[], Story], set[str]]] = [
     (other_record, {"unknown-record"}),
     (acked_again, {"acked-again"}),
     (forgotten_below_stable, {"acked-again"}),
+    (forgotten_once, {"acked-again"}),
     (needless, {"needless"}),
     (gave_back_too_early, {"needless"}),
     (stored_at_last, {"acked-again", "needless"}),

@@ -42,13 +42,23 @@ class Record:
     ident: object = None
     done_at: float = NEVER
     ack_sent_at: float = NEVER
-    ack_ok_at: float = NEVER
+    confirmed: list[tuple[float, float]] = field(default_factory=list)
+    """When acknowledgements that were taken were sent and answered; more than one only where what
+    was stored has been forgotten since."""
     done_by: dict[Process, float] = field(default_factory=dict)
     former_by: set[Process] = field(default_factory=set)
     """Who began another record that had this offset before the log was cut."""
 
     def was_done_by(self, process: Process, at: float) -> bool:
         return self.done_by.get(process, NEVER) <= at
+
+    def is_stored(self, by: float, wipes: Sequence[tuple[float, int]]) -> bool:
+        """Whether it was confirmed before a time, and has not been forgotten since in `wipes`, each
+        with the offset that nothing below was forgotten of."""
+        return any(
+            answered_at < by and not any(sent_at < at and low <= self.offset for at, low in wipes)
+            for sent_at, answered_at in self.confirmed
+        )
 
     def is_meant_by(self, ack: "Ack") -> bool:
         """Whether an acknowledgement is of this record, and not of what had its offset before."""
@@ -152,6 +162,11 @@ class Partition:
     def was_cut(self, offset: int, after: float) -> bool:
         """Whether the log lost an offset after a time."""
         return any(after < at and cut <= offset for at, cut in self.cuts)
+
+    @property
+    def wipes(self) -> list[tuple[float, int]]:
+        """When what was stored record by record was forgotten, and the stable offset then."""
+        return [(at, self.stable_by(at)) for at in self.forgotten_at]
 
     def stable_by(self, at: float) -> int:
         """The largest stable offset that anybody was told by then."""

@@ -106,6 +106,13 @@ class _Coverage:
         index = bisect_left(records, record.offset, key=lambda one: one.offset)
         self._seen[record.slot] = min(self._seen[record.slot], index)
 
+    def forget(self, low: int) -> None:
+        """What was acknowledged from an offset on will be acknowledged again."""
+        for slot, seen in self._seen.items():
+            records = self._partition.by_slot[slot]
+            index = bisect_left(records, low, key=lambda one: one.offset)
+            self._seen[slot] = min(seen, index)
+
 
 def _acks(partition: Partition) -> Iterator[str]:
     """S7, S8: nobody acknowledges what was not done, or another record than the one that was."""
@@ -127,7 +134,12 @@ def _acks(partition: Partition) -> Iterator[str]:
         ((at, slots, ack) for ack in partition.acks for slots, at in ack.ok),
         key=lambda one: one[0],
     )
+    wipes = partition.wipes
+    wiped_at = -NEVER
     for at, slots, ack in in_time:
+        while wipes and wipes[0][0] < at:
+            wiped_at, low = wipes.pop(0)
+            confirmed.forget(low)
         for record in confirmed.of(ack, slots):
             if not record.is_meant_by(ack):
                 yield (
@@ -135,7 +147,8 @@ def _acks(partition: Partition) -> Iterator[str]:
                     f" for {record.offset} of {record.leader_epoch}"
                 )
                 continue
-            record.ack_ok_at = min(record.ack_ok_at, at)
+            if not record.confirmed or record.confirmed[-1][0] < wiped_at:
+                record.confirmed.append((ack.sent_at, at))
 
 
 def _fences(partition: Partition) -> Iterator[str]:
@@ -253,23 +266,22 @@ def _again(partition: Partition, numbers: Counter[str]) -> Iterator[str]:
     for tenure in partition.tenures:
         for step in tenure.steps:
             steps[step.record.offset].append((step, tenure))
-    forgotten = [(at, partition.stable_by(at)) for at in partition.forgotten_at]
+    wipes = partition.wipes
     duplicates = 0
     for offset, found in sorted(steps.items()):
         numbers["starts"] += len(found)
         found.sort(key=lambda one: one[0].began_at)
         for (before, owner), (step, tenure) in pairwise(found):
-            acked_at = step.record.ack_ok_at
-            is_known = acked_at < tenure.since
-            if before.failed_at < step.began_at and not is_known:
+            by_now = [wipe for wipe in wipes if wipe[0] < step.began_at]
+            is_stored = step.record.is_stored(tenure.since, by_now)
+            if before.failed_at < step.began_at and not is_stored:
                 numbers["retries"] += 1
                 continue
             duplicates += 1
-            if is_known:
-                wiped = (low for at, low in forgotten if acked_at < at < step.began_at)
-                if not any(low <= offset for low in wiped):
-                    yield f"acked-again: {tenure} began {offset}, which was confirmed before"
-            elif owner.ended_in_order and not step.is_woken:
+            is_forgotten = not is_stored and step.record.is_stored(tenure.since, ())
+            if is_stored:
+                yield f"acked-again: {tenure} began {offset}, which was confirmed before"
+            elif owner.ended_in_order and not is_forgotten and not step.is_woken:
                 yield f"needless: {tenure} began {offset} again, which was {owner}'s"
     bound = _duplicates_bound(partition)
     numbers["duplicates"] += duplicates
@@ -281,18 +293,19 @@ def _again(partition: Partition, numbers: Counter[str]) -> Iterator[str]:
 def _duplicates_bound(partition: Partition) -> int:
     """How many records processes had begun and not stored when they were killed or fenced."""
     bound = 0
+    wipes = partition.wipes
     for in_turn in partition.tenures_by_slot():
         for number, tenure in enumerate(in_turn):
             bound += sum(step.is_woken for step in tenure.steps)
             if not tenure.ended_in_order:
                 # Who was stopped is fenced when the next one begins, and knows it later.
                 at = min([tenure.until, *(one.since for one in in_turn[number + 1 :])])
+                by_then = [wipe for wipe in wipes if wipe[0] < at]
                 held = [step.record for step in tenure.steps if step.failed_at == NEVER]
-                bound += len({record.offset for record in held if record.ack_ok_at > at})
-    for at in partition.forgotten_at:
-        stable = partition.stable_by(at)
+                bound += len({one.offset for one in held if not one.is_stored(at, by_then)})
+    for number, (at, stable) in enumerate(wipes):
         bound += sum(
-            record.offset >= stable and record.ack_ok_at < at
+            record.offset >= stable and record.is_stored(at, wipes[:number])
             for record in partition.records.values()
         )
     return bound
