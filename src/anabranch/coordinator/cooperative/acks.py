@@ -84,15 +84,19 @@ def take_acks(
     """The progress after what could be taken, and what became of each part."""
     outcomes: list[AckOutcome] = []
     for ack in acks:
-        refused = _refusal(ack, holdings, facts)
-        if refused is not None:
-            outcomes.append(AckOutcome(ack.slots, refused))
-            continue
-        for part, code in _judge(ack, holdings):
-            if code is ErrorCode.NONE:
-                progress = with_done(progress, part, ack.watermark, ack.done)
-            outcomes.append(AckOutcome(part, code))
+        for outcome in judge(ack, holdings, facts):
+            if outcome.error_code is ErrorCode.NONE:
+                progress = with_done(progress, outcome.slots, ack.watermark, ack.done)
+            outcomes.append(outcome)
     return progress, outcomes
+
+
+def judge(ack: Ack, holdings: Holdings, facts: LogFacts) -> list[AckOutcome]:
+    """What becomes of each part of an acknowledgement, in the order of the slots."""
+    refused = _refusal(ack, holdings, facts)
+    if refused is not None:
+        return [AckOutcome(ack.slots, refused)]
+    return [AckOutcome(part, code) for part, code in _judge(ack, holdings)]
 
 
 def _refusal(ack: Ack, holdings: Holdings, facts: LogFacts) -> ErrorCode | None:

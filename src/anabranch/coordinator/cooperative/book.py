@@ -16,9 +16,9 @@ from typing import Any, TypeVar, assert_never
 
 from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
-    with_attempt,
+    with_all_done,
+    with_attempts,
     with_diverted,
-    with_done,
     without_attempts,
     without_diverted,
 )
@@ -130,9 +130,8 @@ def _remove(groups: dict[str, dict[Place, T]], group_id: str, place: Place) -> T
 
 
 def with_acked(progress: PartitionProgress, acked: Iterable[AckedRange]) -> PartitionProgress:
-    for one in acked:
-        progress = with_done(progress, one.slots, one.watermark, one.done)
-    return progress
+    ranges = [(one.slots, one.watermark, one.done) for one in acked]
+    return with_all_done(progress, ranges) if ranges else progress
 
 
 def expired(progress: PartitionProgress, log_start_offset: int) -> list[AckedRange]:
@@ -150,8 +149,8 @@ def expired(progress: PartitionProgress, log_start_offset: int) -> list[AckedRan
 def apply_delta(progress: PartitionProgress, delta: ProgressDelta) -> PartitionProgress:
     """The progress after what a delta says."""
     progress = with_acked(progress, delta.acked)
-    for failed in delta.failed:
-        progress = with_attempt(progress, failed.offset, failed.attempt)
+    if delta.failed:
+        progress = with_attempts(progress, {one.offset: one.attempt for one in delta.failed})
     if delta.forgiven:
         progress = without_attempts(progress, delta.forgiven)
     for key in delta.diverted:

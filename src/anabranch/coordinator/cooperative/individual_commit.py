@@ -16,6 +16,7 @@ from anabranch.coordinator.cooperative.acks import (
     AckOutcome,
     Holdings,
     LogFacts,
+    judge,
     take_acks,
 )
 from anabranch.coordinator.cooperative.book import (
@@ -37,7 +38,6 @@ from anabranch.coordinator.cooperative.holdings import EVERYTHING, holdings_of
 from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
     new_progress,
-    with_attempt,
 )
 from anabranch.coordinator.cooperative.records import AckedRange, FailedAttempt, ProgressDelta
 from anabranch.coordinator.cooperative.retries import attempt_after
@@ -166,12 +166,16 @@ def _take_partition(
         acked += parts
     failed: list[FailedAttempt] = []
     failures = []
+    if asked.failures:
+        # A member may report thousands at once: one copy is written into, and not one each made.
+        attempts = dict(progress.attempts)
+        progress = dataclasses.replace(progress, attempts=attempts)
     for failure in asked.failures:
         outcome = _take_failure(taking, progress, failure, member_epoch)
         failures.append(outcome)
         attempt = outcome.attempt
-        if attempt is not None and attempt != progress.attempts.get(failure.offset):
-            progress = with_attempt(progress, failure.offset, attempt)
+        if attempt is not None and attempt != attempts.get(failure.offset):
+            attempts[failure.offset] = attempt
             failed.append(FailedAttempt(failure.offset, attempt))
     # The first word counts whatever it says, if it was taken; after that only what is news.
     is_news = _is_any_taken(outcomes, failures) if known is None else progress != before
@@ -222,7 +226,7 @@ def _take_failure(
     """What becomes of a failure; it is fenced as if the record were acknowledged."""
     offset, slot = failure.offset, failure.slot
     pretended = Ack(SlotRange(slot, slot + 1), member_epoch, done=OffsetRanges([(offset, offset)]))
-    _, (judged,) = take_acks(progress, [pretended], taking.holdings, taking.facts)
+    (judged,) = judge(pretended, taking.holdings, taking.facts)
     if judged.error_code is not ErrorCode.NONE:
         return FailureOutcome(failure=failure, error_code=judged.error_code)
     if progress.is_done(slot, offset):

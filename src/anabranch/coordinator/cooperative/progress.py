@@ -23,6 +23,7 @@ Everything here is a value; functions return another one.
 """
 
 import dataclasses
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -102,7 +103,7 @@ class PartitionProgress:
         return first_offset is not None and offset >= first_offset
 
     def interval_of(self, slot: int) -> Interval:
-        return next(one for one in self.intervals if one.slots.first <= slot < one.slots.end)
+        return self.intervals[bisect_right(self.intervals, slot, key=_first_slot) - 1]
 
     def within(self, slots: SlotRange) -> list[Interval]:
         """The intervals of some slots, cut at their edges."""
@@ -119,6 +120,10 @@ def new_progress(offset: int) -> PartitionProgress:
     return PartitionProgress((Interval(ALL_SLOTS, offset),))
 
 
+def _first_slot(interval: Interval) -> int:
+    return interval.slots.first
+
+
 def intersect(one: SlotRange, other: SlotRange) -> SlotRange | None:
     first, end = max(one.first, other.first), min(one.end, other.end)
     return SlotRange(first, end) if first < end else None
@@ -128,23 +133,42 @@ def with_done(
     progress: PartitionProgress, slots: SlotRange, watermark: int, done: OffsetRanges
 ) -> PartitionProgress:
     """After records of some slots were done: those below `watermark`, and those in `done`."""
-    changed: list[Interval] = []
-    for interval in progress.intervals:
-        part = intersect(interval.slots, slots)
-        if part is None:
-            changed.append(interval)
-            continue
-        for piece in _without(interval.slots, part):
-            changed.append(dataclasses.replace(interval, slots=piece))
-        changed.append(dataclasses.replace(interval, slots=part).with_done(watermark, done))
-    return _tidy(progress, changed)
+    return with_all_done(progress, [(slots, watermark, done)])
+
+
+def with_all_done(
+    progress: PartitionProgress, ranges: Iterable[tuple[SlotRange, int, OffsetRanges]]
+) -> PartitionProgress:
+    """After records of several slots were done, one after the other; many cost little more than
+    one."""
+    intervals: Iterable[Interval] = progress.intervals
+    for slots, watermark, done in ranges:
+        changed: list[Interval] = []
+        for interval in intervals:
+            part = intersect(interval.slots, slots)
+            if part is None:
+                changed.append(interval)
+                continue
+            for piece in _without(interval.slots, part):
+                changed.append(dataclasses.replace(interval, slots=piece))
+            changed.append(dataclasses.replace(interval, slots=part).with_done(watermark, done))
+        intervals = changed
+    return _tidy(progress, intervals)
 
 
 def with_attempt(progress: PartitionProgress, offset: int, attempt: Attempt) -> PartitionProgress:
     """After a record failed; of no effect if it was done meanwhile."""
-    if progress.is_done(attempt.slot, offset):
+    return with_attempts(progress, {offset: attempt})
+
+
+def with_attempts(
+    progress: PartitionProgress, attempts: Mapping[int, Attempt]
+) -> PartitionProgress:
+    """After records failed; of no effect for those that were done meanwhile."""
+    more = {o: one for o, one in attempts.items() if not progress.is_done(one.slot, o)}
+    if not more:
         return progress
-    return dataclasses.replace(progress, attempts={**progress.attempts, offset: attempt})
+    return dataclasses.replace(progress, attempts={**progress.attempts, **more})
 
 
 def without_attempts(progress: PartitionProgress, offsets: Iterable[int]) -> PartitionProgress:
