@@ -31,6 +31,7 @@ from anabranch.client.fetch_plan import (
     plan_refills,
 )
 from anabranch.client.holdings import Holdings
+from anabranch.client.log_check import knows_beyond
 from anabranch.client.range_work import DoneBefore, Place, RangeState, RangeWork, Rest
 from anabranch.client.records import ConsumerRecord, TopicPartition
 from anabranch.client.timing import Lease
@@ -319,7 +320,7 @@ class Member:
         for work in self.workload.of_place(place):
             if work.state is RangeState.LOADING:
                 continue
-            if work.position > log.end_of(work.leader_epoch):
+            if knows_beyond(work, log.end_of(work.leader_epoch)):
                 astray.append(work)
             else:
                 work.leader_epoch = log.leader_epoch

@@ -29,8 +29,10 @@ from anabranch.branch.slots import slot_of_key
 from anabranch.client.records import ConsumerRecord
 from anabranch.coordinator.cooperative.acks import Ack
 from anabranch.coordinator.cooperative.commands import Action, Decision
+from anabranch.coordinator.cooperative.progress import PartitionProgress
 from anabranch.coordinator.cooperative.records import Place
 from anabranch.coordinator.cooperative.retries import is_exhausted
+from anabranch.coordinator.cooperative.window import begun_offset
 from anabranch.model.errors import ErrorCode
 from anabranch.model.offset_ranges import OffsetRanges
 from anabranch.model.units import ALL_SLOTS, SlotRange
@@ -38,7 +40,8 @@ from anabranch.model.units import ALL_SLOTS, SlotRange
 if TYPE_CHECKING:
     from engine_members import Member, StockMember
 
-_TAKEN = (ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+_LIMITED = (ErrorCode.THROTTLING_QUOTA_EXCEEDED,)
+_TAKEN = (ErrorCode.NONE, *_LIMITED)
 
 
 def ident_of(record: ConsumerRecord) -> Ident:
@@ -70,6 +73,7 @@ class Oracle:
         self.duplicates = 0
         # Of each member: what it processed and has not lost, and where it is with each key.
         self.finished: dict[Member, set[tuple[Place, Ident]]] = {}
+        self.ever_finished: dict[Member, set[tuple[Place, Ident]]] = {}
         self.started: dict[Member, dict[tuple[Place, bytes], int]] = {}
         self.failed: dict[Member, set[tuple[Place, int]]] = {}
         # Keys whose records are not to be processed, from which offset on.
@@ -82,6 +86,7 @@ class Oracle:
     def comes(self, member: "Member") -> None:
         self.members.append(member)
         self.finished[member] = set()
+        self.ever_finished[member] = set()
         self.started[member] = {}
         self.failed[member] = set()
 
@@ -118,7 +123,8 @@ class Oracle:
         assert record.offset < first, f"S16: {key!r} is diverted from {first} on"
         if log is None or log.records.get(record.offset, (None,))[0] != ident:
             return  # it was deleted, or the log has lost it: then nobody will hear of it
-        is_done = ident in self.acked[place] and ident not in self.lied[place]
+        is_excused = ident in self.lied[place] or self.licences[place, ident]
+        is_done = ident in self.acked[place] and not is_excused
         assert not is_done, "S4: done, yet started"
         for offset, earlier in log.records.items():
             if earlier.key == key and offset < record.offset:
@@ -135,6 +141,7 @@ class Oracle:
         self._process(place, ident)
         if counts:
             self.finished[member].add((place, ident))
+            self.ever_finished[member].add((place, ident))
 
     def _process(self, place: Place, ident: Ident) -> None:
         """6.3: processed again only with a licence."""
@@ -199,6 +206,7 @@ class Oracle:
             if told.place in world.logs
             for one in told.failures
         }
+        known = {told.place: world.progress(told.place) for told in commit.told}
         self._before = (
             {place: set(idents) for place, idents in self.acked.items()},
             dict(world.primary),
@@ -214,11 +222,24 @@ class Oracle:
             self._take(member, commit, told, answered, predicted, failures, is_lie)
             progress = None if fate.kills else world.progress(told.place)
             if progress is not None:
+                if not any(one.error_code in _LIMITED for one in answered.outcomes):
+                    self._check_limits(known[told.place], progress, told)
                 assert progress.stable_offset == answered.stable_offset, "S5: another was told"
                 assert progress.stable_offset == world.committed(told.place), "S5: not projected"
         if fate.kills:
             self.restarted()
         return there, answer
+
+    def _check_limits(
+        self, before: PartitionProgress | None, after: PartitionProgress, told: Told
+    ) -> None:
+        """S13: ranges come on top only up to the limits; watermarks may cut what there is."""
+        limits = self.world.settings
+        has_more = after.ranges_count > (before.ranges_count if before is not None else 0)
+        if has_more and len(told.acks) == 1 and told.acks[0].done:
+            window = after.last_done_offset - begun_offset(after)
+            is_within = after.ranges_count <= limits.max_ranges
+            assert is_within and window <= limits.max_window_offsets, "S13: beyond the limits"
 
     def _takeable(self, commit: Commit, told: Told, ack: Ack) -> frozenset[int]:
         """The slots of an acknowledgement that must count, of those that matter."""
@@ -282,9 +303,10 @@ class Oracle:
             if is_lie:
                 self.lied[place].add(record.ident)
             elif record.ident not in self.lied[place]:
-                assert self.is_done_by(member, place, record.ident), (
-                    f"S8: {record.ident} was acknowledged and not processed"
-                )
+                # A commit may have been on its way while the member started over.
+                is_done = self.is_done_by(member, place, record.ident)
+                is_done = is_done or (place, record.ident) in self.ever_finished[member]
+                assert is_done, f"S8: {record.ident} was acknowledged and not processed"
             self.acked[place].add(record.ident)
 
     # Decisions ------------------------------------------------------------------------------------

@@ -92,8 +92,8 @@ class Engine(RuleBasedStateMachine):
     )
     def begin(self, partitions: int, members: int, disposition: str) -> None:
         limits = CooperativeSettings(
-            max_ranges=24,
-            max_window_offsets=30,
+            max_ranges=5,
+            max_window_offsets=12,
             delivery_limit=3,
             retry_backoff_ms=1_000,
             disposition=disposition,

@@ -22,6 +22,16 @@ from anabranch.wire.messages.offset_for_leader_epoch import (
 )
 
 
+def knows_beyond(work: RangeWork, end_offset: int) -> bool:
+    """Whether a range was read, or is known to be done or to have failed, beyond an offset."""
+    return (
+        work.position > end_offset
+        or any(done.end_offset > end_offset for done in work.done_before)
+        or any(offset >= end_offset for offset in (*work.rests, *work.exhausted))
+        or any(offset >= end_offset for offset in work.diverted.values())
+    )
+
+
 class LogCheck:
     """Looks at the logs of partitions that have a new leader epoch."""
 
@@ -55,7 +65,7 @@ class LogCheck:
                 for work in self._read_before(place, leader.epoch):
                     if work.leader_epoch != epoch:
                         continue
-                    if work.position > end_offset:
+                    if knows_beyond(work, end_offset):
                         astray.append(work)
                     else:
                         work.leader_epoch = leader.epoch
