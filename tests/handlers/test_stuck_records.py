@@ -13,6 +13,7 @@ from individual_commit_calls import BIG, RECORDS, TOPIC, SharedNode, Sharer, key
 
 from anabranch.branch._kernels import xxh64
 from anabranch.branch.slots import slot_of_key
+from anabranch.broker import stuck_ranges
 from anabranch.coordinator.cooperative.retries import NEVER_MS
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.units import SlotRange
@@ -568,6 +569,36 @@ def test_records_that_cannot_be_read(node: OneNode, told: Any) -> None:
     node.wait(STUCK_MS + 2 * LOOK_MS)
     assert {name for name, _ in told()} == {"group.window.failed"}
     log.read = read
+    node.wait(STUCK_MS + 2 * LOOK_MS)
+    assert node.attempts == {0: 1}
+
+
+def test_a_search_that_gets_nowhere(
+    searching: tuple[OneNode, Sharer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Is not begun again at once: what cannot be read now may be later."""
+    node, member = searching
+    node.loop.jobs.clear()
+    node.broker.groups.topic_deleted(TOPIC)
+    member.ack(0, (2, RECORDS - 1))
+    monkeypatch.setattr(stuck_ranges, "find_open", lambda *where: (None, 0))
+    node.pass_ms(2 * LOOK_MS)
+    assert [node.loop.finish_jobs(), node.loop.finish_jobs()] == [1, 0]
+
+
+def test_a_search_that_fails(node: OneNode, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is told of, and tried again."""
+
+    def fail(*where: Any) -> None:
+        raise ValueError("what is this?")
+
+    member = Sharer(node, "a")
+    member.fetch()
+    member.ack(0, (1, RECORDS - 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(stuck_ranges, "find_open", fail)
+        node.wait(STUCK_MS)
+    assert told()[0][1]["reason"] == "ValueError('what is this?')"
     node.wait(STUCK_MS + 2 * LOOK_MS)
     assert node.attempts == {0: 1}
 
