@@ -64,6 +64,9 @@ class Balance:
     plan: BalancePlan
     bound: float
     spreads: tuple[Spread, ...]
+    # The loads of the members at the end, by the keys' law, with the slots of each.
+    last_loads: tuple[float, ...]
+    last_slots: tuple[Slots, ...]
     measured_first: float
     measured_last: float
 
@@ -116,6 +119,8 @@ def measure_balance(
         plan=plan,
         bound=max(1.0, MEMBERS * hottest_share(ZIPF, KEYS)),
         spreads=tuple(spreads),
+        last_loads=tuple(loads_by_law(owned, weights)),
+        last_slots=tuple(owned),
         measured_first=_counted(logs, began_ns, min(first_change_ns, ended_ns)),
         measured_last=_counted(logs, last_change_ns, ended_ns),
     )
@@ -172,10 +177,15 @@ def slot_sums() -> list[float]:
     return [0.0, *itertools.accumulate(weights)]
 
 
+def loads_by_law(owned: Sequence[Slots], sums: Sequence[float]) -> list[float]:
+    """The load of each member as a multiple of the mean, if keys follow the law."""
+    loads = [sum(sums[end] - sums[first] for first, end in slots) for slots in owned]
+    return [load * len(loads) / sum(loads) for load in loads]
+
+
 def spread_by_law(owned: Sequence[Slots], sums: Sequence[float]) -> float:
     """The heaviest member's load as a multiple of the mean, if keys follow the law."""
-    loads = [sum(sums[end] - sums[first] for first, end in slots) for slots in owned]
-    return max(loads) * len(loads) / sum(loads)
+    return max(loads_by_law(owned, sums))
 
 
 def _counted(logs: Sequence[array[int]], from_ns: int, until_ns: int) -> float:
