@@ -385,6 +385,9 @@ class Member:
             self._answered(ack, found[ack.work.unit[:2]], flight)
         for told in there:
             if told.failures:
+                judged = found[told.place].failures
+                counted = [one.failure.offset for one in judged if not one.error_code]
+                self.workload.counted(told.place, counted)
                 self.refresh_rests(told.place)
         return True
 
