@@ -247,6 +247,21 @@ def forgotten() -> Story:
     return story
 
 
+def truncated_key() -> Story:
+    """All records of a key are lost while one of them is waiting to be begun."""
+    story = Story()
+    story.grant("A", 1)
+    story.work("A", 1, 0, 1)
+    story.ack("A", 1, 2)
+    story.say("truncated", offset=2)
+    story.say("start", "A", offset=2, key="b", slot=ord("b"), epoch=1)
+    story.done("A", 2)
+    story.end("lost", "A")
+    story.grant("A", 1)
+    story.work("A", 1, 2, 3)
+    return story
+
+
 GOOD = [
     good_hand_over,
     crash,
@@ -257,6 +272,7 @@ GOOD = [
     retry_elsewhere,
     decided,
     truncated,
+    truncated_key,
     turned_off,
     forgotten,
 ]
@@ -607,6 +623,15 @@ def other_record() -> Story:
     return story
 
 
+def former_record_of_a_new_tenure() -> Story:
+    """Who is granted a slot after the log was cut has heard of it."""
+    story = truncated_key()
+    cut = next(event for event in story.events if event["type"] == "truncated")
+    granted = next(event for event in story.events if event["type"] == "grant")
+    cut["at"] = granted["at"] - 0.5
+    return story
+
+
 def acked_again() -> Story:
     story = Story()
     story.grant("A", 1)
@@ -758,6 +783,7 @@ BAD: list[tuple[Callable[[], Story], set[str]]] = [
     (ack_of_another_record, {"ack-other-record"}),
     (stable_over_a_cut, {"stable-ahead"}),
     (other_record, {"unknown-record"}),
+    (former_record_of_a_new_tenure, {"unknown-record"}),
     (acked_again, {"acked-again"}),
     (forgotten_below_stable, {"acked-again"}),
     (forgotten_once, {"acked-again"}),

@@ -221,9 +221,12 @@ def _read(ordered: Sequence[Event]) -> list[Partition]:
             record = Record(event["offset"], event["key"], event["slot"], *_identity(event))
             partition.records[record.offset] = record
     for event in ordered:
-        place = (event.get("topic", ""), event.get("partition", -1))
-        if event["type"] == "truncated" and place in partitions:
-            partitions[place].cuts.append((float(event["at"]), event["offset"]))
+        found = partitions.get((event.get("topic", ""), event.get("partition", -1)))
+        if found is not None and event["type"] == "truncated":
+            found.cuts.append((float(event["at"]), event["offset"]))
+        elif found is not None and event["type"] == "start":
+            # Of some slots all records may be gone.
+            found.by_slot.setdefault(event["slot"], [])
     for partition in partitions.values():
         for record in sorted(partition.records.values(), key=lambda one: one.offset):
             partition.by_slot.setdefault(record.slot, []).append(record)
@@ -233,8 +236,8 @@ def _read(ordered: Sequence[Event]) -> list[Partition]:
         if event.get("topic") is None:
             for reader in readers.values():
                 reader.take(event)
-        elif (found := readers.get((event["topic"], event["partition"]))) is not None:
-            found.take(event)
+        elif (event["topic"], event["partition"]) in readers:
+            readers[event["topic"], event["partition"]].take(event)
     for reader in readers.values():
         reader.end()
     return list(partitions.values())
