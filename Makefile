@@ -35,6 +35,7 @@ test: setup lint ## lint and run the tests
 
 fuzz: setup      ## the fuzz tests, ten minutes instead of seconds
 	ANABRANCH_FUZZ_SECONDS=600 $(BIN)/pytest tests/server -k fuzz --timeout 3600
+	ANABRANCH_ENGINE_SECONDS=600 $(BIN)/pytest tests/coordinator/test_cooperative_engine_machine.py
 
 MINUTES ?= 30
 soak: setup      ## cooperative members and a broker that keep dying; MINUTES=10 is shorter

@@ -1,7 +1,8 @@
 """Every condition of individual commits is needed: where one never holds, a story fails.
 
 As for consumer groups (see `test_consumer_guards`): one condition after the other is made false in
-the running functions, and the stories are told again, without what is checked at all times.
+the running functions, and the stories are told again, without what is checked at all times. Guards
+that are no conditions of their own are in `test_cooperative_mutants`.
 """
 
 import ast

@@ -3,6 +3,7 @@
 The oracle is a set of (slot, offset) that are done and a set of slots that somebody has spoken of.
 Slots 0 to 7 are looked at one by one; 8 stands for all the others. Whatever a crash leaves of the
 two journals is read again: everything, without the last of one of them, or without one at all.
+Members stay where they are here; see `test_cooperative_engine_machine` for all of it.
 """
 
 import copy
