@@ -125,5 +125,5 @@ def test_an_assignor_that_is_not_there(
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert b"--consumer-assignors: There is no assignor named 'by-moon'" in err
-    assert b"Known: range, uniform" in err
+    assert b"Known: key-range-range, key-range-round-robin, line-cut, range, uniform" in err
     assert not data.exists()
