@@ -215,6 +215,9 @@ class CooperativeConsumer:
         if self._crew is not None:
             raise ConsumerStateError("the consumer runs already")
         await self._start("run")
+        queue = self._core.workload.queue
+        assert isinstance(queue, KeyQueue)
+        queue.workers = concurrency
         crew: Crew
         if _is_async(handler):
             crew = AsyncCrew(self._core, handler, concurrency, retry)

@@ -138,6 +138,10 @@ class KeyQueue:
     Of a key that is slow, or rests, many records may wait. Beyond a number they are parked: only
     their places are kept, so that they do not fill the buffer and other keys go on. When the turn
     of a parked record has come it is `empty`, and is fetched again with those that follow it.
+
+    A key that has more records left than each worker has on average would be the last to end,
+    when all others have nothing to do any more. The next record of such a key does not queue: it
+    is the first to be taken. There are fewer such keys than workers, so others go on beside them.
     """
 
     def __init__(self) -> None:
@@ -146,6 +150,10 @@ class KeyQueue:
         self.empty: list[ConsumerRecord] = []
         # Records are parked only in ranges that have more than this in the buffer.
         self.park_above = 0
+        # How many records are worked on side by side.
+        self.workers = 1
+        # How many wait for a key.
+        self._behind = 0
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -161,6 +169,7 @@ class KeyQueue:
             self._ready.append(record)
             return
         waiting = keys[order]
+        self._behind += 1
         if waiting is None:
             keys[order] = deque((record,))
             return
@@ -199,12 +208,21 @@ class KeyQueue:
             del keys[order]
             return
         following = waiting.popleft()
+        self._behind -= 1
         if not waiting:
             keys[order] = None
         if following._state == PARKED:
             self.empty.append(following)
         else:
-            self._ready.append(following)
+            self._make_ready(following, len(waiting))
+
+    def _make_ready(self, record: ConsumerRecord, waiting: int) -> None:
+        """The turn of a record has come, for whose key so many more wait."""
+        left = len(self._ready) + self._behind + 1
+        if (waiting + 1) * self.workers > left:
+            self._ready.appendleft(record)
+        else:
+            self._ready.append(record)
 
     def bring_back(self, records: list[ConsumerRecord]) -> None:
         keys, order = records[0]._work.keys, records[0]._order
@@ -216,15 +234,18 @@ class KeyQueue:
         is_free = order not in keys or bool(heads)
         for head in heads:
             (self.empty if head._state == PARKED else self._ready).remove(head)
-        waiting = _sorted(records + heads, keys.get(order))
+        waited = keys.get(order)
+        waiting = _sorted(records + heads, waited)
         if is_free:
             self.empty.append(waiting.popleft())
+        self._behind += len(waiting) - len(waited or ())
         keys[order] = waiting or None
 
     def refilled(self, record: ConsumerRecord) -> None:
         if record in self.empty:
             self.empty.remove(record)
-            self._ready.append(record)
+            waiting = record._work.keys.get(record._order)
+            self._make_ready(record, len(waiting or ()))
 
     def vanished(self, record: ConsumerRecord) -> None:
         self.empty.remove(record)
@@ -261,6 +282,7 @@ class KeyQueue:
         for order, waiting in keys.items():
             if waiting and any(record._work is work for record in waiting):
                 left = deque(record for record in waiting if record._work is not work)
+                self._behind -= len(waiting) - len(left)
                 keys[order] = left or None
         heads = [record for record in self._ready if record._work is work]
         if heads:
