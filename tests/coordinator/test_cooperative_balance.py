@@ -26,7 +26,7 @@ from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_commands import MoveRanges, RangeMove
 from anabranch.coordinator.group.consumer_draft import ConsumerDraft
 from anabranch.coordinator.group.consumer_ranges import range_members, range_topics
-from anabranch.model.units import SLOT_COUNT, SlotRange, Unit
+from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, Unit
 
 T = b"t".ljust(16, b".")
 PLACE: Partition = (T, 0)
@@ -124,6 +124,18 @@ def test_the_pause_is_short_for_a_group_that_is_behind(clock: Clock) -> None:
     for is_behind, acts in ((False, False), (True, True)):
         verdicts = [clock.look(view(), less, is_behind=is_behind).verdict for _ in range(8)]
         assert (Verdict.MOVING in verdicts) is acts
+
+
+def test_records_that_get_cheaper_are_not_fewer(clock: Clock) -> None:
+    """What a record is measured to cost falls when members are relieved; the pause is as short."""
+    clock.balance.report(PLACE, ALL_SLOTS, 1_000, 20_000_000_000)
+    assert clock.looks(view(), skewed(), 3)[-1] == "moving"
+    for _ in range(8):
+        clock.balance.report(PLACE, ALL_SLOTS, 1_000, 5_000_000_000)
+        verdict = clock.look(view(), skewed()).verdict
+        if verdict is Verdict.MOVING:
+            return
+    pytest.fail("it took the load for one that shrinks")
 
 
 def test_next_to_nothing_is_no_load(clock: Clock) -> None:

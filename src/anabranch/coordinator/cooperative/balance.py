@@ -140,6 +140,7 @@ class GroupBalance:
             self._shape = view.shape
             self._state = ResplitState()
             self._recut_ms = None
+        rate = sum(sum(of_slots.values()) for of_slots in rates.values())
         decision = decide(
             self._state,
             view.members,
@@ -149,6 +150,7 @@ class GroupBalance:
             now_ms,
             is_settled=view.is_settled,
             is_behind=is_behind,
+            rate=rate,
             rules=rules,
         )
         self._state = decision.state
@@ -158,8 +160,7 @@ class GroupBalance:
             moves = _recut(view, weights, rules)
             if moves:
                 verdict = Verdict.MOVING
-                total = sum(some.total for some in weights.values())
-                self._state = ResplitState(now_ms, 0, now_ms, total)
+                self._state = ResplitState(now_ms, 0, now_ms, rate)
         self._has_moved = self._has_moved or bool(moves)
         if sum(some.total for some in weights.values()) >= rules.load_min:
             self._weights = weights

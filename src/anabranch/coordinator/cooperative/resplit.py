@@ -83,7 +83,7 @@ class ResplitState:
     tick_ms: int | None = None
     uneven_ticks: int = 0
     acted_ms: int | None = None
-    acted_load: int = 0
+    acted_rate: float = 0.0
 
 
 class Verdict(Enum):
@@ -128,11 +128,14 @@ def decide(
     *,
     is_settled: bool = True,
     is_behind: bool = False,
+    rate: float | None = None,
     rules: ResplitRules = DEFAULT_RULES,
 ) -> Decision:
     """One tick. `is_settled` is whether members have what `owners` says, with nothing under way.
 
-    `is_behind` is whether there is more to do than what arrives.
+    `is_behind` is whether there is more to do than what arrives. Whether the load shrinks is told
+    by `rate`, the records per second, where it is known: what a record costs is measured, and
+    seems to fall when members are not as busy any more.
     """
     since_ms = rules.tick_ms if state.tick_ms is None else now_ms - state.tick_ms
     # A clock that was set back is a tick too, else it would be waited for.
@@ -146,26 +149,27 @@ def decide(
     ticks = (state.uneven_ticks if is_in_a_row else 0) + 1 if view.is_uneven() else 0
     state = replace(state, tick_ms=now_ms, uneven_ticks=min(ticks, rules.ticks))
     moves: tuple[Move, ...] = ()
+    rate = view.total if rate is None else rate
     if not ticks:
         verdict = Verdict.EVEN
     elif ticks < rules.ticks:
         verdict = Verdict.WATCHING
-    elif _is_pausing(state, view.total, is_behind, now_ms, rules):
+    elif _is_pausing(state, rate, is_behind, now_ms, rules):
         verdict = Verdict.PAUSING
     else:
         moves = tuple(view.run())
         verdict = Verdict.MOVING if moves else Verdict.STUCK
         if moves:
-            state = ResplitState(now_ms, 0, now_ms, view.total)
+            state = ResplitState(now_ms, 0, now_ms, rate)
     return Decision(state, moves, verdict, view.imbalance, view.hot)
 
 
 def _is_pausing(
-    state: ResplitState, load: int, is_behind: bool, now_ms: int, rules: ResplitRules
+    state: ResplitState, rate: float, is_behind: bool, now_ms: int, rules: ResplitRules
 ) -> bool:
     if state.acted_ms is None:
         return False
-    is_shrinking = load < state.acted_load * _SHRUNK and not is_behind
+    is_shrinking = rate < state.acted_rate * _SHRUNK and not is_behind
     pause_ms = rules.shrinking_pause_ms if is_shrinking else rules.growing_pause_ms
     return 0 <= now_ms - state.acted_ms < pause_ms
 
