@@ -62,6 +62,7 @@ _BUFFER = BufferLimits(12, 1 << 20)
 _MAX_RANGES = 4
 _FOR_EVER_S = 1e9
 _DRAIN_SHARE = 0.8
+_DRAIN_LEASE_MS = REBALANCE_MS * 9 // 10
 
 
 @dataclass
@@ -107,14 +108,14 @@ class Member:
 
     @property
     def has_lease(self) -> bool:
-        """Whether it may start records, by its own clock."""
-        return self.is_alive and self.lease.may_start(self.world.now_s)
+        """Whether it may start records, by its own clock.
 
-    def _limit_lease(self) -> None:
-        """Who does not give back in time is forgotten, however often it sends heartbeats."""
+        Who does not give back in time is forgotten, however often it sends heartbeats. Our client
+        does not look at that yet: it relies on having abandoned by then what takes so long.
+        """
         since_ms = self.draining_since_ms
-        if since_ms is not None and self.world.now_ms - since_ms >= REBALANCE_MS * _DRAIN_SHARE:
-            self.lease.end()
+        is_overdue = since_ms is not None and self.world.now_ms - since_ms >= _DRAIN_LEASE_MS
+        return self.is_alive and not is_overdue and self.lease.may_start(self.world.now_s)
 
     # Heartbeats -----------------------------------------------------------------------------------
 
@@ -158,6 +159,12 @@ class Member:
             assert answer.epochs is not None
             target = dict(zip(answer.assignment, answer.epochs, strict=True))
             self._lost(self.holdings.assign(target).lost)
+            if self.draining_since_ms is None and self._draining:
+                self.draining_since_ms = world.now_ms
+
+    @property
+    def _draining(self) -> list[RangeWork]:
+        return [one for one in self.workload if one.state is RangeState.DRAINING]
 
     def _lost(self, works: list[RangeWork]) -> None:
         for work in works:
@@ -328,7 +335,7 @@ class Member:
 
     def start(self, count: int) -> None:
         self.workload.wake(self.world.now_s)
-        for _ in range(count):
+        for _ in range(count if self.has_lease else 0):
             record = self.workload.take(self.world.now_s)
             if record is None:
                 return
@@ -431,7 +438,7 @@ class Member:
 
     def give_back(self, fate: Fate = FINE) -> None:
         """What has drained is stored and given back; what takes too long is abandoned."""
-        draining = [one for one in self.workload if one.state is RangeState.DRAINING]
+        draining = self._draining
         now_ms = self.world.now_ms
         if not draining:
             self.draining_since_ms = None

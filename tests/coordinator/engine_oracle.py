@@ -148,7 +148,25 @@ class Oracle:
         which = (place, ident)
         self.processed[which] += 1
         self.duplicates += self.processed[which] > 1
+        if self.processed[which] > 1 + self.licences[which]:
+            self.licences[which] += self._lost_unnoticed(place, ident)
         assert self.processed[which] <= 1 + self.licences[which], f"6.3: {ident} without a reason"
+
+    def _lost_unnoticed(self, place: Place, ident: Ident) -> int:
+        """How many members have it, done or running, and do not know yet that it is another's."""
+        record = self.world.logs[place].records.get(ident.offset)
+        count = 0
+        for member in self.members:
+            known = self.world.member(member.member_id)
+            has_slot = known is not None and any(
+                unit[:2] == place and record and unit.slots.first <= record.slot < unit.slots.end
+                for unit in known.held
+            )
+            runs = any(
+                one._work.unit[:2] == place and ident_of(one) == ident for one in member.running
+            )
+            count += not has_slot and (runs or (place, ident) in self.finished[member])
+        return count
 
     def fails(self, member: "Member", record: ConsumerRecord) -> None:
         self.failed[member].add((record._work.unit[:2], record.offset))
