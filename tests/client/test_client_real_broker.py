@@ -21,6 +21,12 @@ from anabranch.client import (
     RejectRecord,
 )
 from anabranch.model.errors import ErrorCode
+from anabranch.wire.messages.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from anabranch.wire.messages.offset_fetch import (
     OFFSET_FETCH,
     OffsetFetchRequest,
@@ -28,7 +34,7 @@ from anabranch.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from anabranch.wire.record_batch import Record, build_batch
-from support.broker_process import BrokerProcess
+from support.broker_process import BrokerProcess, wait_until
 from support.raw_client import RawClient
 from support.topics import create_topic
 
@@ -149,6 +155,31 @@ def test_members_come_and_go(broker: BrokerProcess) -> None:
         assert set(crew.counts.values()) == {1}
         assert all(offsets == sorted(offsets) for offsets in crew.by_key.values())
         assert committed(broker) == 4000
+
+    scenario()
+
+
+def test_a_committed_offset_beyond_the_end(broker: BrokerProcess) -> None:
+    """Somebody committed too much: the group goes on at the end, and commits what is true."""
+    create_topic(broker.bootstrap, "orders", 1, SHARED)
+    produce(broker, 100)
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5000)
+    topic = OffsetCommitRequestTopic(name="orders", partitions=[partition])
+    with RawClient(broker.bootstrap) as client:
+        request = OffsetCommitRequest(group_id="workers", topics=[topic])
+        assert client.send(OFFSET_COMMIT, 8, request).topics[0].partitions[0].error_code == 0
+
+    @in_loop
+    async def scenario() -> None:
+        crew = Crew(broker)
+        crew.join()
+        await asyncio.to_thread(wait_until, lambda: crew.members[0].progress().ranges, 20)
+        await asyncio.to_thread(produce, broker, 50)
+        await crew.until(lambda: len(crew.counts) == 50)
+        assert min(crew.counts) == 100
+        await crew.members[0].close()
+        await asyncio.gather(*crew.tasks)
+        assert committed(broker) == 150
 
     scenario()
 

@@ -47,6 +47,32 @@ def test_nothing_starts_after_the_lease() -> None:
     assert workload.take(113.9) is not None
 
 
+def test_giving_back_limits_the_lease() -> None:
+    """Who does not give ranges back in time is forgotten, whatever heartbeats it sends."""
+    lease = Lease()
+    lease.renew(100.0, 10.0)
+    lease.hand_back_begins("a", 100.0, 20.0)
+    lease.hand_back_begins("b", 101.0, 5.0)
+    lease.renew(104.0, 10.0)
+    assert lease.ends_at == 105.5
+    lease.hand_back_is_over("b", 105.0)
+    lease.renew(104.9, 100.0)
+    assert lease.ends_at == 105.5, "the coordinator has not heard of it"
+    lease.renew(105.1, 100.0)
+    assert lease.ends_at == 118.0
+    lease.end()
+    lease.renew(200.0, 10.0)
+    assert lease.ends_at == 209.0
+
+
+def test_nobody_waits_for_who_has_no_group() -> None:
+    """A consumer that changes its own assignment may take its time."""
+    lease = Lease()
+    lease.renew_for_ever()
+    lease.hand_back_begins("a", 0.0, 1.0)
+    assert lease.may_start(1e9)
+
+
 def test_a_late_answer_does_not_shorten_the_lease() -> None:
     """The newest heartbeat counts, in whatever order answers are looked at."""
     lease = Lease()

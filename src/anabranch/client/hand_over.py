@@ -156,6 +156,9 @@ class HandOver:
 
     async def _give_back(self, works: list[RangeWork]) -> None:
         timeout_s = self._core.settings.rebalance_timeout_ms / 1000
+        lease = self._core.workload.lease
+        with self._core.lock:
+            lease.hand_back_begins(works[0], self._core.clock(), timeout_s)
         await self.wait_drained(works, timeout_s * _DRAIN_SHARE)
         await self.tell_revoked(works)
         try:
@@ -165,6 +168,7 @@ class HandOver:
         with self._core.lock:
             for work in works:
                 self._holdings.drained(work)
+            lease.hand_back_is_over(works[0], self._core.clock())
             begun = self._holdings.begin_missing()
         log.info("gave back %s", _text_of(works))
         self._begin(begun)

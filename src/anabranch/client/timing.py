@@ -24,26 +24,59 @@ lease_clock: Callable[[], float] = (
 
 
 class Lease:
-    """Until when records may be started; without a group, for ever."""
+    """Until when records may be started; without a group, for ever.
 
-    __slots__ = ("_limit_s", "ends_at")
+    It is as long as the coordinator counts the member as alive, by its last heartbeat that was
+    answered. A member that has to give ranges back is forgotten, with all it has, if it does not
+    within the rebalance timeout, however many heartbeats it sends: while it does so, that limits
+    the lease too, until a heartbeat was answered that was sent when they were given back.
+    """
+
+    __slots__ = ("_granted_until", "_hand_backs", "_limit_s", "ends_at")
 
     def __init__(self, limit_s: float = float("inf")) -> None:
         """`limit_s` is the longest lease that counts, whatever the coordinator says."""
         self._limit_s = limit_s
+        self._granted_until = float("-inf")
+        # Until when each has to be over, and when it was.
+        self._hand_backs: dict[object, tuple[float, float]] = {}
         self.ends_at = float("-inf")
 
     def renew(self, sent_at: float, lease_s: float) -> None:
         """A heartbeat was answered that was sent at `sent_at`."""
         ends_at = sent_at + min(lease_s, self._limit_s) * LEASE_SHARE
-        self.ends_at = max(self.ends_at, ends_at)
+        self._granted_until = max(self._granted_until, ends_at)
+        self._hand_backs = {
+            key: (until, over_at)
+            for key, (until, over_at) in self._hand_backs.items()
+            if over_at > sent_at
+        }
+        self._settle()
 
     def renew_for_ever(self) -> None:
-        self.ends_at = float("inf")
+        self._granted_until = float("inf")
+        self._settle()
+
+    def hand_back_begins(self, key: object, now: float, timeout_s: float) -> None:
+        """Ranges are to be given back within some time; nobody waits for it without a group."""
+        if self._granted_until != float("inf"):
+            self._hand_backs[key] = now + timeout_s * LEASE_SHARE, float("inf")
+            self._settle()
+
+    def hand_back_is_over(self, key: object, now: float) -> None:
+        """They are given back; the next heartbeat tells."""
+        if key in self._hand_backs:
+            self._hand_backs[key] = self._hand_backs[key][0], now
 
     def end(self) -> None:
         """The coordinator gave the ranges away."""
-        self.ends_at = float("-inf")
+        self._granted_until = float("-inf")
+        self._hand_backs.clear()
+        self._settle()
+
+    def _settle(self) -> None:
+        limits = (until for until, _ in self._hand_backs.values())
+        self.ends_at = min((self._granted_until, *limits))
 
     def may_start(self, now: float) -> bool:
         return now < self.ends_at

@@ -30,7 +30,12 @@ from anabranch.coordinator.cooperative.commands import (
     PartitionAnswer,
 )
 from anabranch.coordinator.cooperative.holdings import OwnedSlots, holdings_of, owners_by_place
-from anabranch.coordinator.cooperative.progress import Attempt, PartitionProgress, new_progress
+from anabranch.coordinator.cooperative.progress import (
+    Attempt,
+    PartitionProgress,
+    new_progress,
+    without_lost,
+)
 from anabranch.coordinator.cooperative.records import Place
 from anabranch.coordinator.cooperative.retries import NEVER_MS, is_exhausted
 from anabranch.coordinator.cooperative.views import RangeView, ranges_with_owners
@@ -255,12 +260,14 @@ def individual_progress(
     if topic is None or not topic.has_partition(partition):
         return IndividualProgress()
     place = (topic.topic_id, partition)
+    log = topic.partitions[partition].log
     progress = view.progress.get(place)
     if progress is None:
         progress = new_progress(committed_offset)
     else:
-        start_offset = topic.partitions[partition].log.log_start_offset
-        progress = with_acked(progress, expired(progress, start_offset))
+        progress = with_acked(progress, expired(progress, log.log_start_offset))
+    # Who was told to begin beyond the end would ask again and again.
+    progress = without_lost(progress, log.log_end_offset)
     return IndividualProgress(
         stable_offset=progress.stable_offset,
         stalled_ms=view.stalled_ms(place),

@@ -157,7 +157,9 @@ def _take_partition(
         before = known.progress
     else:
         # Slots that nobody has spoken of begin where their first owner does, as partitions do.
-        before = new_progress(committed.offset if committed is not None else NO_OFFSET)
+        # A committed offset may be beyond the end of the log; what comes there is nobody's yet.
+        offset = committed.offset if committed is not None else NO_OFFSET
+        before = new_progress(min(offset, asked.facts.log_end_offset))
     acked = expired(before, asked.facts.log_start_offset)
     progress = with_acked(before, acked)
     outcomes: list[AckOutcome] = []
