@@ -14,9 +14,6 @@ from anabranch.wire.messages.table import APIS
 
 # Transactions: their messages are there, and nothing that answers them.
 IN_THE_MAKING = {
-    "AddPartitionsToTxn",
-    "AddOffsetsToTxn",
-    "EndTxn",
     "WriteTxnMarkers",
     "TxnOffsetCommit",
     "DescribeTransactions",

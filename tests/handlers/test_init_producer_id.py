@@ -37,14 +37,12 @@ def test_an_old_id_is_not_continued(node: Node) -> None:
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 1, 0)
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "code"),
-    [("tx", ErrorCode.UNSUPPORTED_VERSION), ("", ErrorCode.INVALID_REQUEST)],
-)
-def test_transactions_are_refused(node: Node, transactional_id: str, code: ErrorCode) -> None:
-    """There is no transaction coordinator, and clients must not retry; no id is used up."""
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1)
-    assert node.call(request) == InitProducerIdResponse(error_code=code, producer_epoch=-1)
+def test_an_empty_transactional_id(node: Node) -> None:
+    """It is a mistake, not an id; no producer id is used up."""
+    request = InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1)
+    assert node.call(request) == InitProducerIdResponse(
+        error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1
+    )
     assert node.call(InitProducerIdRequest()).producer_id == 0
 
 

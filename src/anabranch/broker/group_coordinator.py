@@ -243,6 +243,11 @@ class GroupCoordinator:
             self._ensure_individual_journal(driver)
         return driver.submit(command, waiter)
 
+    def offsets_partition(self, group_id: str) -> tuple[str, int]:
+        """The partition of the journal that has what a group commits; made if there is none."""
+        self._ensure_journal()
+        return JOURNAL_TOPIC, partition_for(group_id, len(self._drivers))
+
     def _driver(self, group_id: str) -> ShardDriver:
         self._ensure_journal()
         return self._drivers[partition_for(group_id, len(self._drivers))]

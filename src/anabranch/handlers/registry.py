@@ -1,6 +1,8 @@
 """All routes: the one list of what this broker serves. Only what is here is advertised."""
 
 from anabranch.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     consumer_group_describe,
@@ -16,6 +18,7 @@ from anabranch.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -39,6 +42,8 @@ from anabranch.handlers.route import Route
 ROUTES: dict[int, Route] = {
     module.ROUTE.api.key: module.ROUTE
     for module in (
+        add_offsets_to_txn,
+        add_partitions_to_txn,
         alter_configs,
         api_versions,
         consumer_group_describe,
@@ -54,6 +59,7 @@ ROUTES: dict[int, Route] = {
         describe_log_dirs,
         describe_producers,
         describe_topic_partitions,
+        end_txn,
         fetch,
         find_coordinator,
         heartbeat,
