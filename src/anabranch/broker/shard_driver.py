@@ -3,12 +3,13 @@
 A command is decided on the shard's state; the durable records of the decision are appended to the
 journal as one batch; then all its records are replayed, its timers set, and its answers let go.
 Individual commits have a journal of their own, which is written first: what follows from them, the
-committed offset, may be missing after a crash, and is made up for when both are read. If an append
-fails, the shard is dropped and read again from the journal (fail-stop), and everybody
-who waited on it is told to look for the coordinator again: there is no half-applied decision to
-undo. A shard whose journal cannot be read, or cannot be trusted after a failed sync, refuses
-everything with NOT_COORDINATOR, as in Kafka, until the broker is started again: what is committed
-stays where it is, and nothing is answered that might be wrong.
+committed offset, may be missing after a crash, and is made up for when both are read. Offsets that
+are committed with a transaction are a batch of that transaction, and its end is a marker, as in any
+other partition. If an append fails, the shard is dropped and read again from the journal
+(fail-stop), and everybody who waited on it is told to look for the coordinator again: there is no
+half-applied decision to undo. A shard whose journal cannot be read, or cannot be trusted after a
+failed sync, refuses everything with NOT_COORDINATOR, as in Kafka, until the broker is started
+again: what is committed stays where it is, and nothing is answered that might be wrong.
 
 Decisions are made by the wall clock, because what they write down is compared with it after a
 restart. Timers run by a clock that nobody can set: sessions must not end because somebody did.
@@ -38,6 +39,7 @@ from anabranch.coordinator.group.consumer_commands import (
     ResolveRegexes,
 )
 from anabranch.coordinator.group.consumer_records import ImageChanged
+from anabranch.coordinator.group.records import OffsetPending, TransactionEnded
 from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.group.shard import GroupShard, Surroundings
 from anabranch.coordinator.group.topic_regex import match_topics
@@ -45,10 +47,17 @@ from anabranch.coordinator.runtime.result import Result, TimerChange, TimerKey, 
 from anabranch.coordinator.runtime.timers import Timers
 from anabranch.engine.journal.errors import JournalError
 from anabranch.engine.journal.individual_commit_codec import decode_progress, encode_progress
-from anabranch.engine.journal.journal import TOO_LARGE_CODES, append_records, read_records
+from anabranch.engine.journal.journal import (
+    TOO_LARGE_CODES,
+    append_pending,
+    append_records,
+    read_records,
+)
+from anabranch.log.markers import append_marker
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
+from anabranch.wire.control_records import ABORT, COMMIT
 
 if TYPE_CHECKING:
     from anabranch.broker.broker import Broker
@@ -61,6 +70,7 @@ _RELOAD = "reload"
 _TIMER_RETRY_MS = 10_000
 # Timers that are due together let others have the loop after so long.
 _TURN_MS = 5
+_MARKER_BYTES = 78
 _PROGRESS_RECORDS = (ProgressWritten, ProgressForgotten)
 
 
@@ -203,6 +213,8 @@ class ShardDriver:
         (`flush.on.acks.all`, `flush.messages`). KafkaError when the journal cannot be written.
         """
         self.check_serving()
+        if type(command) is c.CommitTxnOffsets:
+            self._check_epoch(command)
         now_ms = self._now_ms()
         result = self.shard.decide(command, now_ms)
         response = result.response
@@ -221,6 +233,30 @@ class ShardDriver:
         result = self.shard.decide(command, now_ms)
         self._apply(command, result, now_ms)
         return len(result.records)
+
+    def end_transaction(self, command: c.EndTransaction) -> None:
+        """Commit or forget the offsets of a transaction, and write its marker.
+
+        That it reaches the disk is seen to by who asks, as with the markers of other partitions.
+        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when somebody newer wrote; with any
+        other KafkaError it has to be asked for again.
+        """
+        self.check_serving()
+        self.partition.log.producer_states.check_marker(
+            command.producer_id, command.producer_epoch, command.coordinator_epoch
+        )
+        now_ms = self._now_ms()
+        self._record(command, self.shard.decide(command, now_ms), now_ms)
+
+    def _check_epoch(self, command: c.CommitTxnOffsets) -> None:
+        """INVALID_PRODUCER_EPOCH when a newer producer has written: who is late changes nothing."""
+        entry = self.partition.log.producer_states.entries.get(command.producer_id)
+        if entry is not None and command.producer_epoch < entry.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {command.producer_id} has epoch {entry.producer_epoch} by now, and this "
+                f"one is of epoch {command.producer_epoch}. It must stop.",
+            )
 
     def _count(self, command: Command, response: Any) -> None:
         """Count what was answered; nearly all are heartbeats and commits, and this is all."""
@@ -295,7 +331,11 @@ class ShardDriver:
         except Exception as error:
             self._fail(repr(error))
             raise
-        self._on_records(result.records)
+        told = result.records
+        if type(command) is c.EndTransaction:
+            # What counts from now on was written long before.
+            told = (*told, *result.response.applied)
+        self._on_records(told)
         return written
 
     def _write(self, durable: list[Any], now_ms: int) -> list[Partition]:
@@ -311,7 +351,7 @@ class ShardDriver:
                     written.append(self.individual)
                     durable = [one for one in durable if not isinstance(one, _PROGRESS_RECORDS)]
             if durable:
-                size_bytes = append_records(self.partition.log, durable, now_ms)
+                size_bytes = self._append(durable, now_ms)
                 self._broker.purgatory.mark(self.partition, size_bytes)
                 written.append(self.partition)
         except KafkaError as error:
@@ -321,6 +361,22 @@ class ShardDriver:
             self._fail(error.message)
             raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
         return written
+
+    def _append(self, durable: list[Any], now_ms: int) -> int:
+        log, first = self.partition.log, durable[0]
+        if type(first) is OffsetPending:
+            return append_pending(log, durable, now_ms)
+        if type(first) is not TransactionEnded:
+            return append_records(log, durable, now_ms)
+        append_marker(
+            log,
+            COMMIT if first.is_commit else ABORT,
+            producer_id=first.producer_id,
+            producer_epoch=first.producer_epoch,
+            coordinator_epoch=first.coordinator_epoch,
+            now_ms=now_ms,
+        )
+        return _MARKER_BYTES
 
     def _fail(self, why: str) -> None:
         """Memory and journal may differ: forget what is in memory and read what is on disk."""
@@ -404,10 +460,19 @@ class ShardDriver:
             self._alarm = None
         self._alarm_ms = _NEVER_MS
         deadline_ms = self._timers.next_deadline_ms()
-        if deadline_ms is not None:
+        if deadline_ms is not None and self._has_loop():
             delay_s = max(0, deadline_ms - self._steady_ms()) / 1000
             self._alarm_ms = deadline_ms
             self._alarm = asyncio.get_running_loop().call_later(delay_s, self._ring)
+
+    @staticmethod
+    def _has_loop() -> bool:
+        """False while the broker is loaded: what is set then is armed when it starts."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return True
 
     def _ring(self) -> None:
         self._alarm = None

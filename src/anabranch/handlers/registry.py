@@ -36,6 +36,7 @@ from anabranch.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
 )
 from anabranch.handlers.route import Route
 
@@ -77,6 +78,7 @@ ROUTES: dict[int, Route] = {
         offset_for_leader_epoch,
         produce,
         sync_group,
+        txn_offset_commit,
     )
 }
 
