@@ -10,6 +10,7 @@ completion the journal does not have.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from anabranch.broker.group_coordinator import JOURNAL_TOPIC
 from anabranch.broker.partition import Partition
 from anabranch.coordinator.transaction.commands import WriteMarkers
 from anabranch.coordinator.transaction.state import TopicPartition
@@ -72,6 +73,16 @@ def _partition(broker: "Broker", name: str, index: int) -> Partition | None:
 def _write(
     broker: "Broker", task: WriteMarkers, partition: Partition, coordinator_epoch: int
 ) -> None:
+    if partition.log.topic == JOURNAL_TOPIC:
+        # Offsets are decided with their marker, which the shard writes itself.
+        broker.groups.end_transaction(
+            partition.log.partition,
+            task.producer_id,
+            task.producer_epoch,
+            is_commit=task.is_commit,
+            coordinator_epoch=coordinator_epoch,
+        )
+        return
     append_marker(
         partition.log,
         COMMIT if task.is_commit else ABORT,
