@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 # A shard whose journal fails again and again is read again only so often.
 _RELOAD_PAUSE_MS = 1_000
 _RELOAD = "reload"
+# What changes something only when a transaction was open for too long.
+_TIME_IS_UP = (c.TimerFired, c.ProducerIdAllocated)
 # A timer whose decision failed is tried again after so long.
 _TIMER_RETRY_MS = 10_000
 
@@ -144,6 +146,8 @@ class TransactionDriver:
         result = self.shard.decide(command, now_ms)
         if result.records:
             self._record(result, now_ms)
+            if isinstance(command, _TIME_IS_UP):
+                self._metrics.timed_out += 1
         if result.timers:
             self._clock.set(result.timers, now_ms)
         if self._broker.must_sync(self.partition, acks=-1):
