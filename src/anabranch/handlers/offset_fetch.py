@@ -54,7 +54,6 @@ from anabranch.wire.schema import ZERO_UUID
 
 _FIRST_WITH_GROUP_ERROR = 2
 _FIRST_WITH_MANY_GROUPS = 8
-_FIRST_WITH_REQUIRE_STABLE = 7
 _FIRST_WITH_TOPIC_IDS = 10
 _NEVER_COMMITTED = CommittedOffset(offset=NO_OFFSET)
 
@@ -114,7 +113,7 @@ def _group(
         _check_member(broker, asked)
         committed = broker.groups.offsets(asked.group_id)
         unstable: Unstable = ()
-        if request.require_stable and version >= _FIRST_WITH_REQUIRE_STABLE:
+        if request.require_stable:
             unstable = broker.groups.pending_offsets(asked.group_id)
         view = view_group(broker, asked.group_id) if request.with_individual else None
     except KafkaError as refusal:

@@ -217,7 +217,6 @@ class _Contents:
     def _keep(self, header: BatchHeader, batch: memoryview) -> None:
         pending = self._open.setdefault(header.producer_id, {})
         for key, value in iter_entries(batch):
-            pending.pop(key, None)
             pending[key] = _Pending(header.base_offset, value, header.producer_epoch)
 
     def _end(self, header: BatchHeader, batch: memoryview) -> None:
