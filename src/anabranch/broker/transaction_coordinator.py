@@ -10,7 +10,7 @@ and the groups, and before any client can write: a marker ends whatever its prod
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.topics import Topic
@@ -25,6 +25,7 @@ from anabranch.engine.journal.partitions import partition_for
 from anabranch.engine.metadata_store import STORE_ERRORS
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
+from anabranch.observe import metrics as m
 
 if TYPE_CHECKING:
     from anabranch.broker.broker import Broker
@@ -166,6 +167,18 @@ class TransactionCoordinator:
             return describe_transaction(transactional_id, transaction)
         missing = driver.shard.missing(transactional_id)
         return describe_transaction(transactional_id, transaction, missing)
+
+    def collect_metrics(self) -> Iterator[tuple[m.Metric, m.Values]]:
+        """What was counted, and the transactions as they are; nothing of refused shards."""
+        yield from self.metrics.collect(
+            (
+                transaction
+                for driver in self._drivers
+                if driver.refusal is None
+                for transaction in driver.shard.transactions.values()
+            ),
+            self._broker.now_ms(),
+        )
 
     # Chores ---------------------------------------------------------------------------------------
 
