@@ -18,6 +18,7 @@ from anabranch.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     end_txn,
     fetch,
     find_coordinator,
@@ -29,6 +30,7 @@ from anabranch.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -37,6 +39,7 @@ from anabranch.handlers import (
     produce,
     sync_group,
     txn_offset_commit,
+    write_txn_markers,
 )
 from anabranch.handlers.route import Route
 
@@ -60,6 +63,7 @@ ROUTES: dict[int, Route] = {
         describe_log_dirs,
         describe_producers,
         describe_topic_partitions,
+        describe_transactions,
         end_txn,
         fetch,
         find_coordinator,
@@ -71,6 +75,7 @@ ROUTES: dict[int, Route] = {
         list_config_resources,
         list_groups,
         list_offsets,
+        list_transactions,
         metadata,
         offset_commit,
         offset_delete,
@@ -79,6 +84,7 @@ ROUTES: dict[int, Route] = {
         produce,
         sync_group,
         txn_offset_commit,
+        write_txn_markers,
     )
 }
 
