@@ -92,6 +92,36 @@ def check_ended(
         assert aborted == ([] if is_commit else [producer_id])
 
 
+@pytest.mark.parametrize("version", [TV_0, TV_2])
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_killed_at_every_step_with_offsets(
+    make_transactions: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    is_commit: bool,
+    version: TransactionVersion,
+) -> None:
+    """Offsets that are committed with a transaction have its outcome, wherever the broker dies."""
+    first = make_transactions()
+    for number, is_ended_so in enumerate((True, is_commit)):
+        producer = first.init()
+        first.begin(producer, 0, 1, version=version)
+        first.commit_offset(producer, 10 + number, version)
+        with monkeypatch.context() as patch:
+            copies = copy_after_each_append(first, patch, tmp_path / str(number))
+            first.end(producer, is_commit=is_ended_so, version=version)
+    names = [name for name, _ in copies]
+    assert sorted(names[1:-1]) == ["__consumer_offsets-0", f"{TOPIC}-0", f"{TOPIC}-1"]
+    for _, folder in copies:
+        again = make_transactions(folder=folder)
+        assert again.state == ("CompleteCommit" if is_commit else "CompleteAbort")
+        assert again.committed_offset == (11 if is_commit else 10)
+        log = again.log(0, "__consumer_offsets")
+        assert log.last_stable_offset == log.log_end_offset
+        again.commit_offset(again.init(), 99)
+        again.close()
+
+
 def test_the_next_transaction_after_a_kill(
     make_transactions: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

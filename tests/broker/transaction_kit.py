@@ -7,6 +7,7 @@ from typing import Any
 from anabranch.broker.broker import Broker
 from anabranch.broker.transaction_driver import TransactionDriver
 from anabranch.config.load import load_settings
+from anabranch.coordinator.group.commands import CommitTxnOffsets, OffsetToCommit
 from anabranch.coordinator.transaction import commands as c
 from anabranch.coordinator.transaction.state import TopicPartition, Transaction, TransactionVersion
 from anabranch.log.partition_log import PartitionLog
@@ -18,6 +19,7 @@ from support.fake_loop import FakeLoop
 NOW_MS = 1_700_000_000_000
 TIMEOUT_MS = 60_000
 ID = "tx"
+GROUP = "g"
 TOPIC = "t"
 JOURNAL = "__transaction_state"
 TV_0, TV_2 = TransactionVersion.TV_0, TransactionVersion.TV_2
@@ -144,6 +146,49 @@ class Transactions:
             attributes=TRANSACTIONAL_FLAG,
         )
         log.append(memoryview(bytearray(batch)), now_ms=self.now_ms, has_transactional_id=True)
+
+    def commit_offset(
+        self, producer: Producer, offset: int, version: TransactionVersion = TV_2
+    ) -> None:
+        """Add the journal of groups to the transaction, and commit an offset of a group with it."""
+        topic = self.broker.topics.get(TOPIC)
+        assert topic is not None
+        fields: dict[str, Any] = {"producer_id": producer[0], "producer_epoch": producer[1]}
+        added = self.submit(
+            c.AddPartitionsToTxn(
+                transactional_id=ID,
+                partitions=(self.broker.groups.offsets_partition(GROUP),),
+                transaction_version=version,
+                **fields,
+            )
+        )
+        assert added.error is ErrorCode.NONE, added
+        wanted = OffsetToCommit(
+            topic=TOPIC,
+            topic_id=topic.topic_id,
+            partition=0,
+            offset=offset,
+            leader_epoch=-1,
+            metadata="",
+        )
+        answer = self.broker.groups.submit(
+            GROUP,
+            CommitTxnOffsets(
+                group_id=GROUP,
+                member_id="",
+                group_instance_id=None,
+                generation_id=-1,
+                offsets=(wanted,),
+                **fields,
+            ),
+        )
+        assert answer.errors == (ErrorCode.NONE,), answer
+
+    @property
+    def committed_offset(self) -> int | None:
+        """The offset that the group has, if it has one."""
+        found = self.broker.groups.offsets(GROUP).get((TOPIC, 0))
+        return None if found is None else found.offset
 
     def end(
         self, producer: Producer, *, is_commit: bool = True, version: TransactionVersion = TV_2

@@ -185,6 +185,13 @@ class TransactionCoordinator:
     async def expire_ids(self) -> None:
         """Forget the transactional ids that nobody has used for long, one shard after the other."""
         for driver in list(self._drivers):
-            if driver.refusal is None:
+            try:
                 driver.submit(c.ExpireTransactionalIds())
+            except KafkaError as error:  # a shard that cannot do it keeps no other from it
+                logs.error(
+                    "coordinator.chore.failed",
+                    shard=driver.partition.log.folder.name,
+                    chore="transactional id expiry",
+                    reason=error.message,
+                )
             await asyncio.sleep(0)

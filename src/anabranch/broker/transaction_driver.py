@@ -75,6 +75,8 @@ class TransactionDriver:
         self.refusal: KafkaError | None = None
         self._clock = ShardClock(steady_ms, self._ring, broker.wake_fetches)
         self._reload_from_ms = 0
+        # The decisions whose markers could not all be written, by transactional id.
+        self._failing: dict[str, int] = {}
 
     @property
     def _name(self) -> str:
@@ -265,12 +267,31 @@ class TransactionDriver:
 
     def _end(self, task: c.WriteMarkers) -> Deferred[None] | None:
         outcome = write_markers(self._broker, task, self.partition.log.leader_epoch)
-        self._metrics.markers_failed += len(outcome.failed)
         if outcome.unsynced:
             return self._end_when_synced(task, outcome)
-        self._metrics.markers_written += len(outcome.written)
-        self._report(c.MarkersWritten(task=task, written=frozenset(outcome.written)))
+        self._ended(task, outcome)
         return None
+
+    def _ended(self, task: c.WriteMarkers, outcome: WrittenMarkers) -> None:
+        """All that could be done about the markers of a task is done."""
+        self._metrics.markers_written += len(outcome.written)
+        self._metrics.markers_failed += len(outcome.failed)
+        transactional_id = task.transactional_id
+        if not outcome.failed:
+            self._failing.pop(transactional_id, None)
+        elif self._failing.get(transactional_id) != task.decided_ms:
+            # Said once, and tried again and again.
+            self._failing[transactional_id] = task.decided_ms
+            (topic, partition), reason = next(iter(outcome.failed.items()))
+            logs.error(
+                "transaction.markers.failed",
+                transactional_id=transactional_id,
+                partitions=len(outcome.failed),
+                first=f"{topic}-{partition}",
+                reason=reason,
+                next_step="none: it is tried again until it works or the topic is deleted",
+            )
+        self._report(c.MarkersWritten(task=task, written=frozenset(outcome.written)))
 
     def _end_when_synced(self, task: c.WriteMarkers, outcome: WrittenMarkers) -> Deferred[None]:
         """Complete the transaction when the disk has the markers that must not be lost."""
@@ -279,13 +300,14 @@ class TransactionDriver:
 
         def synced(place: TopicPartition, is_safe: bool) -> None:
             nonlocal left
-            (outcome.written if is_safe else outcome.failed).add(place)
+            if is_safe:
+                outcome.written.add(place)
+            else:
+                outcome.failed[place] = "The marker is not on disk."
             left -= 1
-            if left:
-                return
-            self._metrics.markers_written += len(outcome.written)
-            self._report(c.MarkersWritten(task=task, written=frozenset(outcome.written)))
-            ended.complete(None)
+            if not left:
+                self._ended(task, outcome)
+                ended.complete(None)
 
         for place, partition in outcome.unsynced.items():
             self._broker.flusher.sync(partition.log, functools.partial(synced, place))

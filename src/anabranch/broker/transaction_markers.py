@@ -34,7 +34,8 @@ class WrittenMarkers:
     """What came of a task: what is written, and where the disk has to be waited for."""
 
     written: set[TopicPartition] = field(default_factory=set)
-    failed: set[TopicPartition] = field(default_factory=set)
+    # With the reasons.
+    failed: dict[TopicPartition, str] = field(default_factory=dict)
     unsynced: dict[TopicPartition, Partition] = field(default_factory=dict)
 
 
@@ -51,10 +52,14 @@ def write_markers(broker: "Broker", task: WriteMarkers, coordinator_epoch: int) 
             _write(broker, task, partition, coordinator_epoch)
         except KafkaError as error:
             if error.code not in _ENDED_BY_OTHERS:
-                _tell("transaction.marker.failed", task, place, error)
-                outcome.failed.add(place)
+                outcome.failed[place] = error.message
                 continue
-            _tell("transaction.marker.fenced", task, place, error)
+            logs.warning(
+                "transaction.marker.fenced",
+                transactional_id=task.transactional_id,
+                partition=f"{name}-{index}",
+                reason=error.message,
+            )
         if broker.must_sync(partition, acks=-1):
             outcome.unsynced[place] = partition
         else:
@@ -92,12 +97,3 @@ def _write(
         now_ms=broker.now_ms(),
     )
     broker.purgatory.mark(partition, _MARKER_BYTES)
-
-
-def _tell(event: str, task: WriteMarkers, place: TopicPartition, error: KafkaError) -> None:
-    logs.warning(
-        event,
-        transactional_id=task.transactional_id,
-        partition=f"{place[0]}-{place[1]}",
-        reason=error.message,
-    )
