@@ -30,20 +30,24 @@ NOW_MS = 1_700_000_000_000
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), max_message_bytes=2**26)
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[PartitionLog]:
-    log = PartitionLog.open(
-        tmp_path / "log",
+def open_log(folder: Path) -> PartitionLog:
+    return PartitionLog.open(
+        folder,
         topic="__consumer_offsets",
         partition=0,
         topic_id=bytes(range(16)),
         config=CONFIG,
         leader_epoch=0,
-        clean=True,
+        clean=False,
         recovery_point=0,
         log_start_offset=0,
         now_ms=NOW_MS,
     )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[PartitionLog]:
+    log = open_log(tmp_path / "log")
     yield log
     log.close(NOW_MS)
 
@@ -256,6 +260,34 @@ def test_what_kafka_compressed_is_read(log: PartitionLog) -> None:
         )
         raw(log, marker)
     assert read(log) == [committed(6, 1)]
+
+
+def test_a_journal_of_kafka_says_what_kafka_said(tmp_path: Path) -> None:
+    """With aborted, overtaken and open transactions (recorded, see the file)."""
+    lines = (Path(__file__).parent / "golden" / "transactional_offsets.txt").read_text()
+    batches = [bytes.fromhex(line) for line in lines.splitlines() if not line.startswith("#")]
+    folder = tmp_path / "__consumer_offsets-0"
+    folder.mkdir()
+    (folder / f"{0:020d}.log").write_bytes(b"".join(batches))
+    taken_over = open_log(folder)
+
+    records = read(taken_over)
+
+    said = {
+        (type(one).__name__, offset.partition): offset.value.offset
+        for one in records
+        for offset in [one.offset if isinstance(one, OffsetPending) else one]
+        if isinstance(offset, OffsetCommitted) and offset.value is not None
+    }
+    assert said == {
+        ("OffsetCommitted", 0): 3,
+        ("OffsetCommitted", 1): 6,
+        ("OffsetCommitted", 3): 9,
+        ("OffsetPending", 2): 11,
+    }
+    (left,) = [one for one in records if isinstance(one, OffsetPending)]
+    assert list(taken_over.transactions.open) == [left.producer_id]
+    taken_over.close(NOW_MS)
 
 
 def test_a_damaged_marker_is_told_with_its_offset(log: PartitionLog) -> None:
