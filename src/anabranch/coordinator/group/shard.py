@@ -216,19 +216,18 @@ class GroupShard:
                     return self._classic_in_consumer(group, command, now_ms)
                 return self._classic(group, command, now_ms)
             case c.CommitOffsets():
-                group_id = command.group_id
-                progress = self.progress(group_id)
-                result = commit_offsets(
-                    self.group(group_id), command, progress, self.settings, now_ms
-                )
+                group, progress = self.group(command.group_id), self.progress(command.group_id)
+                result = commit_offsets(group, command, progress, self.settings, now_ms)
                 return self._with_progress_forgotten(result)
             case c.CommitTxnOffsets():
-                group_id = command.group_id
-                progress = self.progress(group_id)
-                group = self.group(group_id)
+                group, progress = self.group(command.group_id), self.progress(command.group_id)
                 return commit_txn_offsets(group, command, progress, self.settings, now_ms)
             case c.EndTransaction():
                 return self._end_transaction(command)
+            case c.ProjectOffsets() | c.DeleteOffsets() | c.DeleteGroup() | c.DeleteTopicOffsets():
+                return self._with_progress_forgotten(self._change_offsets(command))
+            case c.ExpireOffsets():
+                return self._expire(now_ms)
             case TakeAcks():
                 return self._take_acks(command, now_ms)
             case TakeDecisions():
@@ -238,27 +237,6 @@ class GroupShard:
             case CountStuck():
                 settings = self._surroundings.cooperative_settings(command.group_id)
                 return count_stuck(self.progress(command.group_id), command, settings, now_ms)
-            case c.ProjectOffsets():
-                group_id = command.group_id
-                offsets, progress = self.offsets(group_id), self.progress(group_id)
-                pending = self.pending_offsets.of_group(group_id)
-                result = project_offsets(self.group(group_id), offsets, command, progress, pending)
-                return self._with_progress_forgotten(result)
-            case c.DeleteOffsets():
-                group_id = command.group_id
-                offsets, pending = self.offsets(group_id), self.pending_offsets.of_group(group_id)
-                result = delete_offsets(self.group(group_id), offsets, command, pending)
-                return self._with_progress_forgotten(result)
-            case c.DeleteGroup():
-                group_id = command.group_id
-                offsets, pending = self.offsets(group_id), self.pending_offsets.of_group(group_id)
-                result = delete_group(self.group(group_id), offsets, pending)
-                return self._with_progress_forgotten(result)
-            case c.DeleteTopicOffsets():
-                result = delete_topic_offsets(self._offsets, self.pending_offsets, command.topic)
-                return self._with_progress_forgotten(result)
-            case c.ExpireOffsets():
-                return self._expire(now_ms)
             case c.TimerFired():
                 return self._timer_fired(command.key, now_ms)
             case c.Loaded():
@@ -283,6 +261,22 @@ class GroupShard:
                 return draft.result()
             case _:
                 assert_never(command)
+
+    def _change_offsets(
+        self, command: c.ProjectOffsets | c.DeleteOffsets | c.DeleteGroup | c.DeleteTopicOffsets
+    ) -> Result:
+        if isinstance(command, c.DeleteTopicOffsets):
+            return delete_topic_offsets(self._offsets, self.pending_offsets, command.topic)
+        group_id = command.group_id
+        group, offsets = self.group(group_id), self.offsets(group_id)
+        pending = self.pending_offsets.of_group(group_id)
+        match command:
+            case c.ProjectOffsets():
+                return project_offsets(group, offsets, command, self.progress(group_id), pending)
+            case c.DeleteOffsets():
+                return delete_offsets(group, offsets, command, pending)
+            case c.DeleteGroup():
+                return delete_group(group, offsets, pending)
 
     def _consumer_heartbeat(self, command: cc.ConsumerHeartbeat, now_ms: int) -> Result:
         group = self._groups.get(command.group_id)
