@@ -39,7 +39,7 @@ def took_s(node: ConsumerNode, protocol: str) -> float:
 
 
 def test_every_metric_of_the_table_is_collected(consumer_node: ConsumerNode) -> None:
-    """Also before the first group and the first transaction: a series that begins at 0 can be alerted on.
+    """Also before the first group and transaction: a series from 0 on can be alerted on.
 
     Those with a group in their labels have none before there is one.
     """
