@@ -60,6 +60,7 @@ def test_aborted_records_are_done(tmp_path: Path) -> None:
         append(desk, b"x", b"later", producer=1, sequence=1)
         end(desk, 1, COMMIT)
         end(desk, 2, COMMIT)
+        append(desk, b"z", b"open", producer=1, sequence=2)  # another transaction
         reject(desk, (FIRST, b"x"), (FIRST + 1, b"y"), (FIRST + 3, b"x"))
         await desk.settled()
         assert [one.value for one in desk.letters] == [b"kept", b"later"]
