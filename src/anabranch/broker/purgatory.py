@@ -94,14 +94,14 @@ class ParkedCommittedFetch(ParkedFetch):
     def park(self, max_wait_ms: int) -> None:
         super().park(max_wait_ms)
         # Below them the fetch has read what there is.
-        self._stable_offsets: dict[Partition, int] = {}
-        for partition in self._partitions:
-            log = partition.log
-            stable_offset = log.last_stable_offset
-            self._stable_offsets[partition] = self._seen_offsets.get(partition, stable_offset)
-            if stable_offset < log.log_end_offset:
+        stable_offsets = {one: one.log.last_stable_offset for one in self._partitions}
+        for partition, stable_offset in stable_offsets.items():
+            if stable_offset < partition.log.log_end_offset:
                 # What is there already may be enough when it is decided, by a marker alone.
                 self._missing_bytes = 0
+        if self._seen_offsets:
+            stable_offsets |= self._seen_offsets
+        self._stable_offsets = stable_offsets
 
     def count(self, partition: Partition, appended_bytes: int) -> None:
         self._missing_bytes -= appended_bytes
