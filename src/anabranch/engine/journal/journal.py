@@ -27,7 +27,13 @@ from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.control_records import ABORT, COMMIT, read_marker
 from anabranch.wire.journal.record_type import read_prefix
 from anabranch.wire.primitives import EncodeError
-from anabranch.wire.record_batch import BatchHeader, crc_ok, iter_headers
+from anabranch.wire.record_batch import (
+    CONTROL_FLAG,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    crc_ok,
+    iter_headers,
+)
 
 _BATCH_RECORDS_MAX = 5000
 # A batch is closed when it is this large, a record of its own size excepted.
@@ -36,6 +42,8 @@ _READ_BYTES = 8 * 1024 * 1024
 # Only closed segments are compacted, and most of a journal is commits that a later one replaced:
 # closing segments early keeps small what a start has to read, however large they might become.
 _SEGMENT_BYTES = 4 * 1024 * 1024
+
+_IN_TRANSACTIONS = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 # Refusals that concern one decision only: the log is well, and nothing was written.
 TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -196,23 +204,21 @@ class _Contents:
 
     def take(self, header: BatchHeader, batch: memoryview) -> None:
         try:
-            if header.is_control:
-                if self._open:
+            if header.attributes & _IN_TRANSACTIONS:
+                if not header.is_control:
+                    self._keep(header, batch)
+                elif self._open:
                     self._end(header, batch)
-            elif header.is_transactional:
-                self._keep(header, batch)
-            else:
-                self._take_plain(header.base_offset, batch)
+                return
+            last, opened, offset = self.last, self._open, header.base_offset
+            for key, value in iter_entries(batch):
+                last.pop(key, None)  # so that it goes to the end
+                last[key] = (offset, value)
+                if opened:
+                    for pending in opened.values():
+                        pending.pop(key, None)  # whatever becomes of it, this is later
         except (JournalError, KafkaError) as error:
             raise JournalError(f"the batch at offset {header.base_offset}: {error}") from error
-
-    def _take_plain(self, offset: int, batch: memoryview) -> None:
-        last = self.last
-        for key, value in iter_entries(batch):
-            last.pop(key, None)  # so that it goes to the end
-            last[key] = (offset, value)
-            for pending in self._open.values():
-                pending.pop(key, None)  # whatever becomes of it, this is later
 
     def _keep(self, header: BatchHeader, batch: memoryview) -> None:
         pending = self._open.setdefault(header.producer_id, {})
