@@ -486,6 +486,24 @@ def test_what_a_transaction_commits_is_done_by_all_slots():
     assert (desk.committed(), desk.progress().stable_offset) == (10, 10)
 
 
+def test_a_crash_between_the_two_journals():
+    """Progress is written and the marker is not: asked for again, it comes out the same."""
+    desk = TxnDesk()
+    desk.holds("a", 6, {ALL_SLOTS: 6})
+    desk.ack("a", 6, ack(ALL_SLOTS, 6, 3))
+    desk.commit_in_txn(10, "a", 6)
+    command = c.EndTransaction(producer_id=7, producer_epoch=0, coordinator_epoch=5, is_commit=True)
+    [progressed, _] = desk.shard.decide(command, desk.now_ms).records
+    desk._write(progressed)
+
+    desk.restart()
+    desk.ring()
+    desk.submit(command)
+
+    assert (desk.committed(), desk.progress().stable_offset) == (10, 10)
+    assert not desk.shard.pending_offsets.of_group(DESK_GROUP)
+
+
 def test_what_was_left_behind_is_forgotten_with_a_committed_offset():
     """Progress that hangs on nothing goes before there is an offset again."""
     desk = TxnDesk()
