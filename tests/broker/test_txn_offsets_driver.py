@@ -135,7 +135,7 @@ def test_a_marker_that_fails_before_the_loop_runs(
         with pytest.raises(KafkaError):
             end(groups)
     groups.broker.groups.start()
-    assert groups.driver._alarm is not None
+    assert groups.driver._clock.is_armed
     end(groups)
     assert groups.offset() == 5
 

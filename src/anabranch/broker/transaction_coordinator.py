@@ -49,7 +49,6 @@ class TransactionCoordinator:
         )
         self.metrics = TransactionMetrics()
         self._drivers: list[TransactionDriver] = []
-        self._is_started = False
         topic = broker.topics.get(TRANSACTION_TOPIC)
         if topic is not None:
             self._open(topic)
@@ -63,17 +62,13 @@ class TransactionCoordinator:
         ]
         for driver in self._drivers:
             driver.load()
-            if self._is_started:
-                driver.start()
 
     def start(self) -> None:
         """The loop runs: let the timers of what was loaded run too."""
-        self._is_started = True
         for driver in self._drivers:
             driver.start()
 
     def stop(self) -> None:
-        self._is_started = False
         for driver in self._drivers:
             driver.stop()
 

@@ -150,8 +150,8 @@ class TransactionDriver:
             self._record(result, now_ms)
             if isinstance(command, _TIME_IS_UP):
                 self._metrics.timed_out += 1
-        if result.timers:
-            self._clock.set(result.timers, now_ms)
+        if result.timers and self._clock.set(result.timers, now_ms):
+            self._clock.arm()
         if self._broker.must_sync(self.partition, acks=-1):
             return self._answer_when_synced(result)
         later = self._carry_out(result) if result.tasks else None
@@ -218,6 +218,7 @@ class TransactionDriver:
             self._clock.ring_at(_RELOAD, self._reload_from_ms)
         else:
             self._reload()
+        self._clock.arm()
 
     def _reload(self) -> None:
         began_ms = self._clock.now_ms()
@@ -326,7 +327,7 @@ class TransactionDriver:
 
     def start(self) -> None:
         """The loop runs: let the timers of what was loaded run too."""
-        self._clock.start()
+        self._clock.arm()
 
     def _ring(self, key: TimerKey) -> None:
         if key is _RELOAD:
@@ -343,4 +344,5 @@ class TransactionDriver:
     def stop(self) -> None:
         """Serve nothing any more; what is decided and not carried out is so after the start."""
         self.refusal = KafkaError(ErrorCode.NOT_COORDINATOR, "The broker is shutting down.")
-        self._clock.stop()
+        self._clock.clear()
+        self._clock.arm()
