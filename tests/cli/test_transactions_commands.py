@@ -66,7 +66,7 @@ def opened(kit: GroupsKit) -> Iterator[Open]:
     one.producer.close()
 
 
-def committed_end(transactions: Transactions, opened: Open) -> dict[int, int | None]:
+def open_from(transactions: Transactions, opened: Open) -> dict[int, int | None]:
     """Where the open transaction of each partition begins."""
     result = transactions("describe-producers", "--topic", opened.topic, "--format", "json")
     assert result.code == 0, result.err
@@ -133,6 +133,7 @@ def test_describe(transactions: Transactions, opened: Open) -> None:
     opened.producer.abort()
     (document,) = transactions("describe", opened.id, "--format", "json").document
     assert (document["state"], document["partitions"]) == ("CompleteAbort", [])
+    assert document["duration_ms"] is None
 
 
 def test_describe_producers(transactions: Transactions, opened: Open) -> None:
@@ -143,7 +144,7 @@ def test_describe_producers(transactions: Transactions, opened: Open) -> None:
     assert head.split()[-2:] == ["LAST-TIMESTAMP", "CURRENT-TRANSACTION-START-OFFSET"]
     assert row.split()[:2] == [opened.topic, "1"] and row.split()[-1] == "0"
     opened.producer.commit()
-    assert committed_end(transactions, opened) == {0: None, 1: None}
+    assert open_from(transactions, opened) == {0: None, 1: None}
     assert transactions("describe-producers").code == 2
     result = transactions("describe-producers", "--topic", f"{opened.topic}:9")
     assert result.code == 1
@@ -158,10 +159,10 @@ def test_abort_by_id(transactions: Transactions, opened: Open) -> None:
     result = transactions("abort", opened.id)
     assert result.code == 2
     assert "pass --yes" in result.err
-    assert committed_end(transactions, opened) == {0: 0, 1: 0}
+    assert open_from(transactions, opened) == {0: 0, 1: 0}
     result = transactions("abort", opened.id, "--yes")
     assert (result.code, result.err) == (0, "Aborted 1 transaction.\n")
-    assert committed_end(transactions, opened) == {0: None, 1: None}
+    assert open_from(transactions, opened) == {0: None, 1: None}
     with pytest.raises(TransactionError):
         opened.producer.commit()
     result = transactions("abort", opened.id, "--yes")
@@ -183,24 +184,34 @@ def test_abort_in_a_partition(transactions: Transactions, opened: Open) -> None:
     assert f"transactional id '{opened.id}' has it open" in result.err
     (row,) = result.document
     assert (row["status"], row["start_offset"], row["coordinator_epoch"]) == ("aborted", 0, 0)
-    assert committed_end(transactions, opened) == {0: None, 1: 0}
+    assert open_from(transactions, opened) == {0: None, 1: 0}
     result = transactions("abort", *arguments, "--yes")
     assert result.code == 1
     assert "none is open there" in result.err
 
 
-def test_abort_by_producer(transactions: Transactions, opened: Open) -> None:
-    """All three numbers name a transaction too; one that is too old is refused by the broker."""
+def test_abort_by_producer(transactions: Transactions, opened: Open, kit: GroupsKit) -> None:
+    """All three numbers name a transaction too; an epoch that is too old the broker refuses."""
+    successor = Confluent(kit.bootstrap, opened.id)
+    successor.begin()
+    successor.send(opened.topic, b"w")
+    successor.close()
     (row,) = transactions(
         "describe-producers", "--topic", f"{opened.topic}:0", "--format", "json"
     ).document
-    producer = ("--producer-id", row["producer_id"], "--coordinator-epoch", "0")
-    result = transactions("abort", *opened.place, *producer, "--producer-epoch", "9", "--yes")
-    assert result.code == 0, result.err
-    assert committed_end(transactions, opened) == {0: None, 1: 0}
-    result = transactions("abort", *opened.place, *producer, "--producer-epoch", "8", "--yes")
+    assert (row["current_transaction_start_offset"], row["producer_epoch"] > 0) == (2, True)
+    producer = (*opened.place, "--producer-id", row["producer_id"], "--coordinator-epoch", "0")
+    result = transactions("abort", *producer, "--producer-epoch", "0", "--yes")
     assert result.code == 1
     assert "the broker says INVALID_PRODUCER_EPOCH" in result.err
+    epoch = ("--producer-epoch", row["producer_epoch"])
+    result = transactions("abort", *producer, *epoch, "--yes", "--format", "json")
+    assert result.code == 0, result.err
+    assert (result.document[0]["status"], result.document[0]["start_offset"]) == ("aborted", 2)
+    assert open_from(transactions, opened)[0] is None
+    result = transactions("abort", *producer, *epoch, "--yes")
+    assert result.code == 1
+    assert f"No transaction of producer {row['producer_id']} is open in" in result.err
 
 
 def test_abort_has_to_know_what(transactions: Transactions, opened: Open) -> None:

@@ -19,7 +19,7 @@ from anabranch.cli.options import (
 from anabranch.cli.output import note, write_json, write_table
 
 if TYPE_CHECKING:
-    from anabranch.cli.transactions.questions import Cluster, Described
+    from anabranch.cli.transactions.questions import Cluster, Described, ProducerRow
 
 _PARTITION_COLUMNS = (
     *("TOPIC", "PARTITION", "PRODUCER-ID", "PRODUCER-EPOCH", "COORDINATOR-EPOCH"),
@@ -267,7 +267,7 @@ def _abort_in_partition(
 
 def _row(cluster: "Cluster", chosen: Chosen) -> dict[str, Any]:
     """The transaction that is meant, with what its marker needs."""
-    from anabranch.cli.transactions.questions import ProducerRow, describe_producers
+    from anabranch.cli.transactions.questions import describe_producers
 
     row: dict[str, Any] = {
         "topic": chosen.topic,
@@ -277,32 +277,38 @@ def _row(cluster: "Cluster", chosen: Chosen) -> dict[str, Any]:
         "coordinator_epoch": chosen.coordinator_epoch,
         "start_offset": chosen.start_offset,
     }
-    if chosen.start_offset is None:
-        # Brokers before Kafka 3.0 cannot tell what is open, so what is given has to do.
-        return row
     found = describe_producers(cluster, [(chosen.topic, chosen.partition)])
     for failure in found.failures:
+        if chosen.start_offset is None:
+            return row  # a broker from before Kafka 2.8 cannot tell, so what is given has to do
         raise failure
-    opened: dict[int, ProducerRow] = {
-        one.current_transaction_start_offset: one
-        for one in found.rows
-        if one.current_transaction_start_offset is not None
-    }
-    producer = opened.get(chosen.start_offset)
-    if producer is None:
-        offsets = ", ".join(map(str, sorted(opened)))
-        why = f"the open ones begin at {offsets}" if opened else "none is open there"
-        place = f"{chosen.topic}-{chosen.partition}"
-        raise CliError(
-            f"No transaction that begins at offset {chosen.start_offset} is open in {place}",
-            why,
-            f"see `anabranch transactions describe-producers --topic {chosen.topic}`",
-        )
-    row["producer_id"] = producer.producer_id
-    row["producer_epoch"] = producer.producer_epoch
-    # A producer whose first transaction it is has none yet.
-    row["coordinator_epoch"] = producer.latest_coordinator_epoch or 0
-    return row
+    opened = [one for one in found.rows if one.current_transaction_start_offset is not None]
+    for producer in opened:
+        if chosen.start_offset is None and producer.producer_id == chosen.producer_id:
+            return row | {"start_offset": producer.current_transaction_start_offset}
+        if producer.current_transaction_start_offset == chosen.start_offset:
+            return row | {
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.producer_epoch,
+                # A producer whose first transaction it is has none yet.
+                "coordinator_epoch": producer.latest_coordinator_epoch or 0,
+            }
+    raise _not_open(chosen, opened)
+
+
+def _not_open(chosen: Chosen, opened: "list[ProducerRow]") -> CliError:
+    place = f"{chosen.topic}-{chosen.partition}"
+    which = f"that begins at offset {chosen.start_offset}"
+    if chosen.start_offset is None:
+        which = f"of producer {chosen.producer_id}"
+    others = ", ".join(
+        f"{one.current_transaction_start_offset} (producer {one.producer_id})" for one in opened
+    )
+    return CliError(
+        f"No transaction {which} is open in {place}",
+        f"the open ones begin at {others}" if opened else "none is open there",
+        f"see `anabranch transactions describe-producers --topic {chosen.topic}`",
+    )
 
 
 def _tell_owner(cluster: "Cluster", producer_id: int) -> None:

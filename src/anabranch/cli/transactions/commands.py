@@ -181,7 +181,10 @@ def describe_command(
 
 
 def _duration_ms(one: "Described", now_ms: int) -> int | None:
-    return None if one.start_time_ms is None else max(now_ms - one.start_time_ms, 0)
+    """How long a transaction has been under way; None of one that has ended."""
+    if one.start_time_ms is None or one.state not in UNDER_WAY:
+        return None
+    return max(now_ms - one.start_time_ms, 0)
 
 
 def _document(one: "Described", now_ms: int) -> dict[str, Any]:
