@@ -139,6 +139,23 @@ def test_a_topic_that_goes_while_markers_are_missing(
     assert len(transactions.markers(0)) == 1
 
 
+def test_a_branch_topic_gets_no_marker(transactions: Transactions) -> None:
+    """Its partitions are those of the source, which it would end somebody else's transaction in."""
+    transactions.broker.create_topic("branches", -1, {"branch.source.topic": TOPIC})
+    producer = transactions.init()
+    transactions.submit(
+        c.AddPartitionsToTxn(
+            transactional_id=ID,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            partitions=(("branches", 0),),
+        )
+    )
+    assert transactions.end(producer).error is NONE
+    assert transactions.state == "CompleteCommit"
+    assert transactions.markers() == []
+
+
 def test_somebody_newer_has_ended_it(transactions: Transactions, lines: Lines) -> None:
     """A marker that is fenced is not needed any more: an admin, say, has ended the transaction."""
     producer = transactions.init()

@@ -207,3 +207,35 @@ def test_the_epoch_of_markers_grows_with_every_start(make_transactions: Make) ->
         epochs.append(entry.coordinator_epoch)
         transactions.close()
     assert epochs == sorted(set(epochs))
+
+
+def test_the_journal_is_on_disk_before_a_start_writes_markers(
+    make_transactions: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where answers wait for the disk, no marker may outlive its decision either."""
+    first = make_transactions()
+    producer = first.init()
+    first.begin(producer, 0)
+    with monkeypatch.context() as patch:
+        copies = copy_after_each_append(first, patch, tmp_path)
+        first.end(producer)
+    unflushed: list[int] = []
+    real = PartitionLog.append
+    opened: dict[str, PartitionLog] = {}
+    really_open = PartitionLog.open.__func__  # type: ignore[attr-defined]
+
+    def remember(cls: Any, folder: Path, **how: Any) -> PartitionLog:
+        log: PartitionLog = really_open(cls, folder, **how)
+        log.recovery_point = 0
+        opened[log.folder.name] = log
+        return log
+
+    def append(log: PartitionLog, batch: memoryview, **how: Any) -> Any:
+        if log.topic == TOPIC:
+            unflushed.append(opened[f"{JOURNAL}-0"].unflushed_messages)
+        return real(log, batch, **how)
+
+    monkeypatch.setattr(PartitionLog, "open", classmethod(remember))
+    monkeypatch.setattr(PartitionLog, "append", append)
+    make_transactions("flush.on.acks.all=true", folder=copies[0][1])
+    assert unflushed == [0]

@@ -49,9 +49,10 @@ def test_an_empty_transactional_id(node: Node) -> None:
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
 def test_an_id_without_an_epoch(node: Node, producer_id: int, epoch: int) -> None:
-    """Kafka wants both or neither."""
+    """Kafka wants both or neither; no id is used up."""
     request = InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
     assert node.call(request).error_code == ErrorCode.INVALID_REQUEST
+    assert node.call(InitProducerIdRequest()).producer_id == 0
 
 
 def test_no_room_for_ids(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

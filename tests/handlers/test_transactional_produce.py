@@ -184,3 +184,23 @@ def test_without_an_answer(make_transaction_node: Callable[..., TransactionNode]
     assert node.closed_because == []
     node.loop.finish_jobs()
     assert len(node.closed_because) == 1
+
+
+def test_a_produce_that_breaks_when_its_turn_comes(
+    make_transaction_node: Callable[..., TransactionNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug behind the wait for the disk is an answer that fails, not one that never comes."""
+    node = make_transaction_node("flush.on.acks.all=true")
+    first = node.begin_init()
+    node.loop.finish_jobs()
+    producing = node.begin_produce((first.answer.producer_id, first.answer.producer_epoch))
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(node.log(), "append", broken)
+    failures: list[Exception] = []
+    assert producing.deferred is not None
+    producing.deferred.deliver_to(lambda answer: None, failures.append)
+    node.loop.finish_jobs()
+    assert [repr(error) for error in failures] == ["RuntimeError('broken')"]
