@@ -9,6 +9,7 @@ from transaction_calls import TransactionNode
 
 from anabranch.engine.log_directory import DirectoryError
 from anabranch.model.errors import ErrorCode
+from anabranch.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from anabranch.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -71,6 +72,30 @@ def test_it_ends_in_a_partition(
     assert node.state == "Ongoing"
     assert node.end(producer)[0] == 0
     assert node.log(partition=1).last_stable_offset == 2
+
+
+def test_it_wakes_readers(transaction_node: TransactionNode) -> None:
+    """Who waits for committed records gets what lies behind the transaction that hung."""
+    node = transaction_node
+    producer = node.start_producer()
+    node.produce(producer)
+    node.append("t", b"behind")
+    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10_000)
+    request = FetchRequest(
+        max_wait_ms=60_000,
+        min_bytes=1,
+        max_bytes=10_000,
+        isolation_level=1,
+        topics=[FetchTopic(topic="t", partitions=[asked])],
+    )
+    reading = node.begin(request, 11)
+    assert not reading.is_answered
+    assert write(node, producer, ("t", 0)) == [0]
+    node.broker.wake_fetches()
+    (partition,) = reading.answer.responses[0].partitions
+    assert (partition.last_stable_offset, partition.error_code) == (3, 0)
+    (aborted,) = partition.aborted_transactions
+    assert (aborted.producer_id, aborted.first_offset) == (producer[0], 0)
 
 
 def test_each_partition_is_answered(transaction_node: TransactionNode) -> None:
