@@ -63,7 +63,9 @@ def test_ids_that_are_not_there(transaction_node: TransactionNode) -> None:
         codes = [state.error_code for state in described(node, "nobody", "")]
         assert codes == [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.INVALID_REQUEST]
         node.start_producer()
-    assert described(node, "tx", "nobody")[0].error_code == 0
+    known, unknown = described(node, "tx", "nobody")
+    assert (known.error_code, known.transaction_start_time_ms) == (0, -1)
+    assert (unknown.producer_id, unknown.transaction_start_time_ms) == (0, 0), "as Kafka says it"
 
 
 def test_a_shard_that_serves_nothing(transaction_node: TransactionNode) -> None:

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 
 from anabranch.broker.broker import Broker
-from anabranch.coordinator.transaction.describe import DescribedTransaction
 from anabranch.coordinator.transaction.state import TopicPartition
 from anabranch.handlers.route import RequestContext, route
-from anabranch.model.errors import KafkaError
+from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.describe_transactions import (
     DESCRIBE_TRANSACTIONS,
     DescribedTransactionState,
@@ -29,10 +28,13 @@ def handle(
 def _describe(broker: Broker, transactional_id: str) -> DescribedTransactionState:
     try:
         found = broker.transactions.describe(transactional_id)
-    except KafkaError as error:
-        found = DescribedTransaction(error=error.code, transactional_id=transactional_id)
+        error = found.error
+    except KafkaError as refusal:
+        error = refusal.code
+    if error is not ErrorCode.NONE:
+        # Nothing else is known, and Kafka leaves the rest at zero then.
+        return DescribedTransactionState(error_code=error, transactional_id=transactional_id)
     return DescribedTransactionState(
-        error_code=found.error,
         transactional_id=transactional_id,
         transaction_state=found.state,
         transaction_timeout_ms=found.timeout_ms,
