@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint fuzz soak bench bench-rebalance bench-branches bench-cooperative compat-java compat-answers compat-kcat compat-go lock clean help
+.PHONY: run test setup lint fuzz soak bench bench-rebalance bench-branches bench-cooperative compat-java compat-answers compat-kcat compat-go compat-streams lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -64,6 +64,9 @@ compat-kcat: setup ## kcat against us
 
 compat-go: setup ## franz-go's groups, KIP-848 and classic, against us (needs Go 1.26)
 	$(BIN)/python compat/franz_go/run.py
+
+compat-streams: setup ## Kafka Streams with exactly_once_v2, killed and restarted, against us (needs Java 17 and Maven)
+	$(BIN)/python compat/streams/run.py
 
 lock: setup      ## pin the newest versions of all dependencies again
 	$(BIN)/python -m pip install --quiet uv

@@ -31,6 +31,7 @@ from member_checks import member_rows  # noqa: E402
 from member_group import SESSION_MS  # noqa: E402
 from tool_checks import TOOL_CHECKS, Target  # noqa: E402
 from tools import JAVA_OPTIONS  # noqa: E402
+from transaction_tool_checks import TRANSACTION_TOOL_CHECKS  # noqa: E402
 
 from apache_kafka import apache_kafka  # noqa: E402
 from report import Row, report, rows_of  # noqa: E402
@@ -117,7 +118,7 @@ def all_rows(target: Target, only: str, parts: list[str]) -> Iterator[Row]:
     if "tools" in parts:
         # The last of the others stops the broker.
         groups = GROUP_TOOL_CHECKS | CONSUMER_GROUP_TOOL_CHECKS
-        checks = groups | BRANCH_TOOL_CHECKS | TOOL_CHECKS
+        checks = groups | BRANCH_TOOL_CHECKS | TRANSACTION_TOOL_CHECKS | TOOL_CHECKS
         yield from rows_of("tools", checks, target, only)
 
 

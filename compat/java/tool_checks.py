@@ -298,9 +298,10 @@ def restarts(how: str) -> Callable[[Target], None]:
 def features(target: Target) -> None:
     """kafka-features describes the broker's features."""
     output = target.run("kafka-features", "describe")
-    for name in ("group.version", "cooperative.consumption"):
+    levels = {"group.version": 1, "transaction.version": 2, "cooperative.consumption": 1}
+    for name, level in levels.items():
         (line,) = (line for line in output.splitlines() if f"Feature: {name}" in line)
-        assert "FinalizedVersionLevel: 1" in line, output
+        assert f"FinalizedVersionLevel: {level}" in line, output
 
 
 def dump_log(target: Target) -> None:

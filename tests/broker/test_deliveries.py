@@ -118,3 +118,19 @@ def test_whether_a_member_has_seen_a_record() -> None:
     shown.deliveries.group_loaded("g", 5)
     assert was_shown(1000)
     assert not was_shown(49, since_epoch=6)
+
+
+def test_who_reads_uncommitted_records() -> None:
+    """One member is enough, for one partition, until the group has no members."""
+    deliveries = Deliveries()
+    deliveries.note("g", TOPIC_ID, 0, "a", 5, 10, is_committed=True)
+    assert not deliveries.reads_uncommitted("g", TOPIC_ID, 0)
+    deliveries.note("g", TOPIC_ID, 0, "b", 5, 10)
+    deliveries.note("g", TOPIC_ID, 0, "a", 5, 20, is_committed=True)
+    assert deliveries.reads_uncommitted("g", TOPIC_ID, 0)
+    assert not deliveries.reads_uncommitted("g", TOPIC_ID, 1)
+    assert not deliveries.reads_uncommitted("h", TOPIC_ID, 0)
+    deliveries.forget_member("g", "b")
+    assert deliveries.reads_uncommitted("g", TOPIC_ID, 0)
+    deliveries.forget_member("g", "a")
+    assert not deliveries.reads_uncommitted("g", TOPIC_ID, 0)

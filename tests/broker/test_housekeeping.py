@@ -192,6 +192,7 @@ def test_periods_are_the_settings(make_kept: Callable[..., Kept]) -> None:
         "compaction": 15_000,
         "producer expiry": 600_000,
         "offset expiry": 600_000,
+        "transactional id expiry": 3_600_000,
         "idle files": 30_000,
         "file removal": 1_000,
         "slot indexes": 10_000,

@@ -8,7 +8,7 @@ from anabranch.client.ordering import hash_of, order_of
 from anabranch.coordinator.cooperative.progress import new_progress, with_done
 from anabranch.model.offset_ranges import EMPTY, OffsetRanges
 from anabranch.model.units import ALL_SLOTS, SlotRange, slot_of_hash
-from anabranch.wire.record_batch import CONTROL_FLAG, Record, build_batch
+from anabranch.wire.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, Record, build_batch
 
 KEYS = [b"k%d" % i for i in range(10)]
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -83,3 +83,23 @@ def test_records_without_a_key_go_by_their_block() -> None:
     found, _ = find_open(memoryview(batch(*records(None))), DEFAULT_RULE, 100, new_progress(100))
     assert found is not None
     assert found.slot == slot_of_offset(100)
+
+
+def test_aborted_records_are_not_open() -> None:
+    """Where they are left out for everybody; others of the same batches are found."""
+    gone = records(*KEYS[:3])
+    there = [Record(103 + i, 0, key, b"v") for i, key in enumerate(KEYS[3:5])]
+    flags = {"attributes": TRANSACTIONAL_FLAG, "producer_epoch": 0}
+    content = memoryview(
+        batch(*gone, producer_id=1, **flags)
+        + batch(*there, base_offset=103, producer_id=2, **flags)
+    )
+    found, covered = find_open(content, DEFAULT_RULE, 100, new_progress(100), [(1, 90)])
+    assert found is not None
+    assert (found.offset, found.slot, covered) == (103, slot_of_key(KEYS[3]), 103)
+    assert slot_of_hash(found.key_hash) == found.slot
+    found, _ = find_open(content, DEFAULT_RULE, 100, new_progress(100))
+    assert found is not None
+    assert found.offset == 100
+    everything = [(1, 90), (2, 103)]
+    assert find_open(content, DEFAULT_RULE, 100, new_progress(100), everything) == (None, 105)

@@ -100,7 +100,7 @@ class Desk:
         for _ in range(8):
             self.now_ms += 60
             for driver in self.broker.groups._drivers:
-                driver._ring()
+                driver._clock.turn()
             for member_id in self.epochs:
                 self.beat(member_id)
         assert self.group.is_settled

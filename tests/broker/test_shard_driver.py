@@ -319,7 +319,7 @@ def test_the_alarm_after_a_reload(groups: Groups, monkeypatch: pytest.MonkeyPatc
     groups.pass_ms(SESSION_MS // 2)
     (alarm,) = groups.loop.armed
     alarm.cancel()
-    groups.driver._alarm = None
+    groups.driver._clock._alarm = None
     with monkeypatch.context() as broken:
         broken.setattr(groups.log, "append", failing_append)
         groups.commit(6, member_id=ids[0], generation_id=1)
@@ -586,7 +586,7 @@ def test_fetches_of_the_journal_are_told(groups: Groups, monkeypatch: pytest.Mon
     monkeypatch.setattr(
         groups.broker.purgatory, "mark", lambda partition, size: marked.append((partition, size))
     )
-    monkeypatch.setattr(groups.broker, "wake_fetches", lambda: woken.append(len(marked)))
+    monkeypatch.setattr(groups.driver._clock, "_after", lambda: woken.append(len(marked)))
     before = groups.log.size_bytes
     groups.pass_ms(SESSION_MS)
     assert marked == [(groups.driver.partition, groups.log.size_bytes - before)]

@@ -40,6 +40,7 @@ def test_servers(servers: object, expected: list[tuple[str, int]]) -> None:
         ({"fetch_max_wait_ms": -1}, "fetch_max_wait_ms"),
         ({"auto_offset_reset": "smallest"}, "auto_offset_reset"),
         ({"corrupt_batches": "ignore"}, "corrupt_batches"),
+        ({"isolation_level": "serializable"}, "isolation_level"),
         ({"security_protocol": "SASL_SSL"}, "not SASL"),
         ({"sasl_mechanism": "PLAIN"}, "unknown settings: sasl_mechanism; SASL is not supported"),
         ({"max_pol_records": 5}, "unknown settings: max_pol_records"),

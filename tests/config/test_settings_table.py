@@ -74,12 +74,14 @@ def test_names_are_unique() -> None:
     from anabranch.config.log_settings import LOG_SETTING_LINES
     from anabranch.config.metrics_settings import METRICS_SETTING_LINES
     from anabranch.config.topic_settings import TOPIC_SETTING_LINES
+    from anabranch.config.transaction_settings import TRANSACTION_SETTING_LINES
 
     lines = (
         BROKER_SETTING_LINES,
         LOG_SETTING_LINES,
         GROUP_SETTING_LINES,
         METRICS_SETTING_LINES,
+        TRANSACTION_SETTING_LINES,
         CONSUMER_GROUP_SETTING_LINES,
         BRANCH_BROKER_SETTING_LINES,
         COOPERATIVE_BROKER_SETTING_LINES,

@@ -23,7 +23,22 @@ STABLE = ClassicState.STABLE
 def image(shard: GroupShard) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The whole state of a shard as values that can be compared."""
     groups = {name: (group, dict(group.members)) for name, group in shard.groups.items()}
-    return groups, {name: dict(shard.offsets(name)) for name in shard.group_ids()}
+    return groups, {
+        name: (dict(shard.offsets(name)), pending(shard, name)) for name in shard.group_ids()
+    }
+
+
+def pending(shard: GroupShard, group_id: str) -> dict[tuple[str, int], dict[int, Any]]:
+    """What a group has pending in transactions: for each partition, by producer."""
+    return {
+        place: {
+            producer_id: offset.value
+            for producer_id in sorted(producers)
+            for offset in shard.pending_offsets.of_producer(producer_id)
+            if (offset.group_id, offset.topic, offset.partition) == (group_id, *place)
+        }
+        for place, producers in shard.pending_offsets.of_group(group_id).items()
+    }
 
 
 def replayed(records: Iterable[Any], settings: GroupSettings) -> GroupShard:
@@ -53,6 +68,7 @@ def check_replay(story: "Story") -> None:
     assert durable.group_ids() == story.shard.group_ids()
     for name in story.shard.group_ids():
         assert durable.offsets(name) == story.shard.offsets(name)
+        assert pending(durable, name) == pending(story.shard, name)
         living, kept = story.shard.group(name), durable.group(name)
         assert living is not None
         assert kept is not None

@@ -337,6 +337,46 @@ class Story:
         }
         return self.submit(c.CommitOffsets(**values | changes))
 
+    def commit_in_txn(
+        self,
+        offset: int,
+        producer_id: int = 7,
+        *,
+        topic: str = TOPIC,
+        partition: int = 0,
+        metadata: str | None = None,
+        **changes: Any,
+    ) -> Step:
+        """TxnOffsetCommit as version 2 sends it: nobody in particular, epoch 0."""
+        asked = c.OffsetToCommit(
+            topic=topic,
+            topic_id=bytes(16),
+            partition=partition,
+            offset=offset,
+            leader_epoch=-1,
+            metadata=metadata,
+        )
+        values: dict[str, Any] = {
+            "group_id": self.group_id,
+            "member_id": "",
+            "group_instance_id": None,
+            "generation_id": -1,
+            "offsets": (asked,),
+            "producer_id": producer_id,
+            "producer_epoch": 0,
+        }
+        return self.submit(c.CommitTxnOffsets(**values | changes))
+
+    def end_txn(self, producer_id: int = 7, *, is_commit: bool = True) -> Step:
+        return self.submit(
+            c.EndTransaction(
+                producer_id=producer_id,
+                producer_epoch=0,
+                coordinator_epoch=5,
+                is_commit=is_commit,
+            )
+        )
+
     def delete_offsets(self, *partitions: tuple[str, int]) -> Step:
         return self.submit(c.DeleteOffsets(group_id=self.group_id, partitions=partitions))
 

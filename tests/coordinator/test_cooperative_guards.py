@@ -13,7 +13,9 @@ import test_cooperative_acks
 import test_cooperative_book
 import test_cooperative_decisions
 import test_cooperative_window
+import test_story_txn_offsets
 from cooperative_story import Desk
+from story import Story
 from test_group_guards import Guard, functions_of, removed, told
 
 from anabranch.coordinator.cooperative import (
@@ -28,6 +30,7 @@ from anabranch.coordinator.cooperative import (
     stuck,
     window,
 )
+from anabranch.coordinator.group import txn_offsets
 
 MODULES: tuple[ModuleType, ...] = (
     acks,
@@ -39,6 +42,7 @@ MODULES: tuple[ModuleType, ...] = (
     retries,
     settling,
     stuck,
+    txn_offsets,
     window,
 )
 # Without these it comes out the same.
@@ -65,6 +69,7 @@ def first_failure() -> str | None:
         test_cooperative_acks,
         test_cooperative_window,
         test_cooperative_decisions,
+        test_story_txn_offsets,
     ):
         for story in told(module):
             try:
@@ -78,6 +83,7 @@ def first_failure() -> str | None:
 def quick(monkeypatch):
     """Stories have to notice by themselves."""
     monkeypatch.setattr(Desk, "checks_replay", False)
+    monkeypatch.setattr(Story, "checks_invariants", False)
 
 
 @pytest.mark.usefixtures("quick")
@@ -111,4 +117,6 @@ def test_the_conditions_are_found():
         "waiting_attempt",
         "logs_found",
         "settle",
+        "commit_txn_offsets",
+        "end_transaction",
     }

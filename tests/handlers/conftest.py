@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("handler_calls", "group_calls", "consumer_group_calls")
+pytest.register_assert_rewrite(
+    "handler_calls", "group_calls", "consumer_group_calls", "transaction_calls"
+)
 
 from consumer_group_calls import ConsumerNode  # noqa: E402 - after the registration
 from group_calls import GroupNode  # noqa: E402
 from handler_calls import Node  # noqa: E402
+from transaction_calls import TransactionNode  # noqa: E402
 
 from support.fake_loop import FakeLoop, fake_loop  # noqa: E402
 
@@ -79,3 +82,27 @@ def make_consumer_node(tmp_path: Path, loop: FakeLoop) -> Iterator[Callable[...,
 @pytest.fixture
 def consumer_node(make_consumer_node: Callable[..., ConsumerNode]) -> ConsumerNode:
     return make_consumer_node()
+
+
+@pytest.fixture
+def make_transaction_node(
+    tmp_path: Path, loop: FakeLoop
+) -> Iterator[Callable[..., TransactionNode]]:
+    """Start a broker for transactions with overrides, on one folder, with a topic t."""
+    nodes: list[TransactionNode] = []
+
+    def make(*overrides: str) -> TransactionNode:
+        node = TransactionNode(tmp_path / "data", loop, *overrides)
+        nodes.append(node)
+        if node.broker.topics.get("t") is None:
+            node.create_topic("t", 2)
+        return node
+
+    yield make
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def transaction_node(make_transaction_node: Callable[..., TransactionNode]) -> TransactionNode:
+    return make_transaction_node()

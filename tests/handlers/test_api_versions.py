@@ -43,18 +43,23 @@ def test_all_routes_are_advertised(node: Node, version: int) -> None:
 
 
 GROUP_VERSION = SupportedFeatureKey(name="group.version", min_version=0, max_version=1)
+TRANSACTION_VERSION = SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2)
 COOPERATION = SupportedFeatureKey(name="cooperative.consumption", min_version=1, max_version=1)
 
 
 @pytest.mark.parametrize(
     ("version", "supported"),
-    [(3, [COOPERATION]), (4, [GROUP_VERSION, COOPERATION]), (5, [GROUP_VERSION, COOPERATION])],
+    [
+        (3, [COOPERATION]),
+        (4, [GROUP_VERSION, TRANSACTION_VERSION, COOPERATION]),
+        (5, [GROUP_VERSION, TRANSACTION_VERSION, COOPERATION]),
+    ],
 )
 @pytest.mark.parametrize("is_on", ["true", "false"])
 def test_features_that_could_be(
     make_node: Callable[..., Node], version: int, supported: list[Any], is_on: str
 ) -> None:
-    """The consumer protocol is offered from version 4 on: older ones cannot read a lowest of 0."""
+    """Kafka's features are offered from version 4 on: older ones cannot read a lowest of 0."""
     node = make_node(f"group.individual.commit.enable={is_on}")
     assert node.call(asking(), version).supported_features == supported
 
@@ -68,12 +73,13 @@ def finalized(name: str, level: int) -> FinalizedFeatureKey:
 def test_the_features_that_are(
     make_node: Callable[..., Node], version: int, protocols: str, level: int
 ) -> None:
-    """Clients see from version 3 on whether the consumer protocol is served."""
+    """Clients see from version 3 on whether the consumer protocol is served, and transactions."""
     node = make_node(f"group.coordinator.rebalance.protocols={protocols}")
     answer = node.call(asking(), version)
     assert answer.finalized_features_epoch == 0
     assert answer.finalized_features == [
         finalized("group.version", level),
+        finalized("transaction.version", 2),
         finalized("cooperative.consumption", 1),
     ]
 
@@ -81,11 +87,11 @@ def test_the_features_that_are(
 def test_cooperative_consumption_that_is_turned_off(node: Node) -> None:
     """The feature is not finalized while the broker takes no individual commits."""
     names = lambda: [one.name for one in node.call(asking(), 3).finalized_features]  # noqa: E731
-    assert names() == ["group.version", "cooperative.consumption"]
+    assert names() == ["group.version", "transaction.version", "cooperative.consumption"]
     node.broker.set_broker_configs("", {"group.individual.commit.enable": "false"})
-    assert names() == ["group.version"]
+    assert names() == ["group.version", "transaction.version"]
     node.broker.set_broker_configs("", {"group.individual.commit.enable": "true"})
-    assert names() == ["group.version", "cooperative.consumption"]
+    assert names() == ["group.version", "transaction.version", "cooperative.consumption"]
 
 
 def test_versions_that_clients_look_for() -> None:

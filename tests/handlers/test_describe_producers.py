@@ -1,6 +1,8 @@
 """DescribeProducers: who wrote to a partition with a producer id."""
 
+from branch_topic_calls import asking, create
 from handler_calls import NOW_MS, Node, make_batch
+from transaction_calls import TransactionNode
 
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.messages.describe_producers import (
@@ -67,3 +69,17 @@ def test_unknown_and_illegal_names(node: Node) -> None:
             ),
         ),
     ]
+
+
+def test_open_transactions_of_a_branch(transaction_node: TransactionNode) -> None:
+    """They are told of the source, where they can be ended, and not of its branches."""
+    node = transaction_node
+    create(node, asking("cut", source="t"))
+    assert node.produce(node.start_producer()) == [0]
+    topics = [TopicRequest(name=name, partition_indexes=[0]) for name in ("t", "cut")]
+    answers = node.call(DescribeProducersRequest(topics=topics)).topics
+    starts = [
+        [one.current_txn_start_offset for one in topic.partitions[0].active_producers]
+        for topic in answers
+    ]
+    assert starts == [[0], [-1]]

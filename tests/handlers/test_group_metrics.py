@@ -39,11 +39,12 @@ def took_s(node: ConsumerNode, protocol: str) -> float:
 
 
 def test_every_metric_of_the_table_is_collected(consumer_node: ConsumerNode) -> None:
-    """Also before the first group: a series that begins at 0 can be alerted on.
+    """Also before the first group and transaction: a series from 0 on can be alerted on.
 
     Those with a group in their labels have none before there is one.
     """
-    found = dict(consumer_node.broker.groups.collect_metrics())
+    broker = consumer_node.broker
+    found = dict((*broker.groups.collect_metrics(), *broker.transactions.collect_metrics()))
     assert list(found) == [metric for metric in METRICS if metric is not BUILD_INFO]
     assert all(values for metric, values in found.items() if "group" not in metric.labels)
     assert counts(consumer_node) == {}

@@ -154,7 +154,6 @@ def test_old_message_formats(node: Node, version: int) -> None:
     [
         ({"acks": 2}, BATCH, ErrorCode.INVALID_REQUIRED_ACKS),
         ({"acks": -2}, BATCH, ErrorCode.INVALID_REQUIRED_ACKS),
-        ({"transactional_id": "tx"}, BATCH, ErrorCode.INVALID_TXN_STATE),
         ({}, None, ErrorCode.INVALID_RECORD),
         ({}, b"", ErrorCode.INVALID_RECORD),
         ({}, BATCH[:40], ErrorCode.INVALID_RECORD),

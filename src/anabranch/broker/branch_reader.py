@@ -9,7 +9,8 @@ Rules:
 - offsets are those of the source; a read reports how far it looked (`covered_offset`), which may
   be beyond the last record it found, and the fetch tells the client so with a filler batch;
 - a read that found nothing goes on to the log's end, at most `branch.scan.max.bytes` at a time;
-- fetches that are parked on branches are woken by records of their range and by nothing else;
+- fetches that are parked on branches are woken by records of their range, and by the markers of
+  transactions, which are in every branch; those of committed records by what those markers decide;
 - two readers of the same chunk share one job.
 """
 
@@ -286,7 +287,7 @@ class BranchReader:
             # Whoever waits reads again and sees the error for itself.
             for part in tail.branches:
                 for fetch in list(part.parked_fetches):
-                    fetch.count(1 << 62)
+                    fetch.finish(is_satisfied=True)
         elif job.cached is not None:
             _wake([part for part in tail.branches if part.parked_fetches], job.cached.chunk)
         self._look(tail)
@@ -308,7 +309,7 @@ def _wake(waiting: list[Partition], chunk: SplitChunk) -> None:
             if found_bytes:
                 for fetch in list(part.parked_fetches):
                     if fetch in part.parked_fetches:
-                        fetch.count(found_bytes)
+                        fetch.count(part, found_bytes)
 
 
 def join_parts(read: BranchRead, leader_epoch: int, *, with_filler: bool) -> bytes | memoryview:

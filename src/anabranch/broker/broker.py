@@ -33,6 +33,7 @@ from anabranch.broker.purgatory import Purgatory
 from anabranch.broker.range_tails import RangeTails
 from anabranch.broker.slot_indexing import SlotIndexing
 from anabranch.broker.topics import LogSettings, Topic, Topics, storage_errors
+from anabranch.broker.transaction_coordinator import TRANSACTION_TOPIC, TransactionCoordinator
 from anabranch.config.layers import (
     DynamicConfigs,
     effective_broker_value,
@@ -101,6 +102,8 @@ class Broker:
         self.deliveries = Deliveries()
         self.groups = GroupCoordinator(self, steady_ms)
         self.topics.on_change = self.groups.topic_changed
+        # Last, and before anybody is served: it writes what was decided before into the logs.
+        self.transactions = TransactionCoordinator(self, steady_ms)
 
     def close(self) -> None:
         """Finish what runs, close every log, leave the folder clean."""
@@ -192,6 +195,9 @@ class Broker:
             configs = {**shape, **(configs or {}), "cleanup.policy": shape["cleanup.policy"]}
             if name == INDIVIDUAL_JOURNAL_TOPIC:
                 partitions = count  # what a group has is in the same partition of both
+        elif name == TRANSACTION_TOPIC:
+            count, shape = self.transactions.journal_shape()
+            configs = {**shape, **(configs or {}), "cleanup.policy": shape["cleanup.policy"]}
         if partitions != -1:
             count = partitions
         return self.topics.create(name, count, configs or {}, self.now_ms())

@@ -3,8 +3,9 @@
 A copy has the key, the value and the headers of the record, and behind them headers that say where
 it comes from and why, with the names of KIP-1191 and text as values. Its time is that of the copy,
 so that the retention of the dead-letter topic counts from when it got there; the record's own time
-is among the headers. It goes to the partition of the same number, or, where the topic has fewer, to
-that modulo their number, as in Kafka: records of a key stay in order.
+is among the headers. It is not part of any transaction, so a record of one is copied when it is
+committed and never when it is aborted. It goes to the partition of the same number, or, where the
+topic has fewer, to that modulo their number, as in Kafka: records of a key stay in order.
 """
 
 from collections.abc import Collection
@@ -50,11 +51,26 @@ class ReadBatch(NamedTuple):
 
 
 def read_batch(log: PartitionLog, offset: int) -> ReadBatch | None:
-    """The batch that a record is in, if it is still there; it may begin after the record."""
+    """The batch that a record is in, if it is still there; it may begin after the record.
+
+    None too when it was aborted. KafkaError when its transaction is open.
+    """
     if not log.log_start_offset <= offset < log.log_end_offset:
         return None
     found = log.read(offset, 1)
-    return ReadBatch(bytes(found), read_header(found).next_offset) if found else None
+    if not found:
+        return None
+    header = read_header(found)
+    if header.is_transactional and not header.is_control:
+        if log.transactions.is_open(header.producer_id, header.base_offset):
+            raise KafkaError(
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+                f"The record at offset {offset} of {log.topic}-{log.partition} is part of a "
+                "transaction that is open. It is copied when that is committed.",
+            )
+        if log.transactions.is_aborted(header.producer_id, header.base_offset):
+            return None
+    return ReadBatch(bytes(found), header.next_offset)
 
 
 def find_records(batch: bytes, offsets: Collection[int]) -> dict[int, FoundRecord]:

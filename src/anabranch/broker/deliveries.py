@@ -25,6 +25,8 @@ class Deliveries:
         self._shown: dict[str, dict[str, dict[Place, dict[int, int]]]] = {}
         self._loaded_epochs: dict[str, int] = {}
         self._highest: dict[str, dict[Place, int]] = {}
+        # What somebody of a group reads with records of transactions that are open or aborted.
+        self._uncommitted: dict[str, set[Place]] = {}
         # Told of a group and partition of which somebody was shown what nobody was before.
         self.on_news: Callable[[str, bytes, int], None] = lambda group_id, topic_id, partition: None
 
@@ -41,11 +43,16 @@ class Deliveries:
         epoch: int,
         covered_offset: int,
         reached_offset: int | None = None,
+        *,
+        is_committed: bool = False,
     ) -> None:
         """A member was shown records below `covered_offset` of what it holds since `epoch`.
 
         `reached_offset` follows the last batch that was opened for it, which may lie beyond.
+        `is_committed` is whether it was shown committed records only.
         """
+        if not is_committed:
+            self._uncommitted.setdefault(group_id, set()).add((topic_id, partition))
         member = self._shown.setdefault(group_id, {}).setdefault(member_id, {})
         epochs = member.setdefault((topic_id, partition), {})
         epochs[epoch] = max(covered_offset, epochs.get(epoch, 0))
@@ -63,6 +70,10 @@ class Deliveries:
         It is where a batch ends: whoever may read as far as this can read all of it.
         """
         return self._highest.get(group_id, {}).get((topic_id, partition), 0)
+
+    def reads_uncommitted(self, group_id: str, topic_id: bytes, partition: int) -> bool:
+        """Whether any member was shown records of transactions that are open or aborted."""
+        return (topic_id, partition) in self._uncommitted.get(group_id, ())
 
     def delivered(
         self, group_id: str, topic_id: bytes, partition: int, member_id: str, since_epoch: int
@@ -100,3 +111,4 @@ class Deliveries:
         if members is not None and members.pop(member_id, None) is not None and not members:
             del self._shown[group_id]
             self._highest.pop(group_id, None)
+            self._uncommitted.pop(group_id, None)

@@ -8,7 +8,8 @@ Rules
 - Records of one group and partition are worked off one after the other in the order of their
   offsets, so that those of a key arrive in order. One that cannot be copied holds back its key, and
   no other.
-- A record that is not in the log any more is done.
+- A record that is not in the log any more, or whose transaction was aborted, is done. One whose
+  transaction is open cannot be copied yet.
 - Where the dead-letter topic cannot be written, records wait as with `block-key`, and it is tried
   again, less and less often. It is said once, until it works again or fails differently.
 - What was begun before is found again after a start, and when settings change.

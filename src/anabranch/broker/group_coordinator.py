@@ -9,7 +9,7 @@ partition for each shard.
 import asyncio
 import itertools
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -243,6 +243,46 @@ class GroupCoordinator:
             self._ensure_individual_journal(driver)
         return driver.submit(command, waiter)
 
+    def end_transaction(
+        self,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+    ) -> None:
+        """End a transaction in one partition of the journal: its offsets count now, or never.
+
+        It is done when this returns. INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when
+        somebody newer wrote; with any other KafkaError it has to be asked for again.
+        """
+        if partition >= len(self._drivers):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{JOURNAL_TOPIC} has no {partition}."
+            )
+        command = c.EndTransaction(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            is_commit=is_commit,
+        )
+        self._drivers[partition].end_transaction(command)
+
+    def is_in_transaction(self, group_id: str, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer's transaction has offsets in the journal of a group already."""
+        entry = self._driver(group_id).partition.log.producer_states.entries.get(producer_id)
+        return (
+            entry is not None
+            and entry.producer_epoch == producer_epoch
+            and entry.current_txn_first_offset >= 0
+        )
+
+    def offsets_partition(self, group_id: str) -> tuple[str, int]:
+        """The partition of the journal that has what a group commits; made if there is none."""
+        self._ensure_journal()
+        return JOURNAL_TOPIC, partition_for(group_id, len(self._drivers))
+
     def _driver(self, group_id: str) -> ShardDriver:
         self._ensure_journal()
         return self._drivers[partition_for(group_id, len(self._drivers))]
@@ -289,6 +329,11 @@ class GroupCoordinator:
         """What a group has committed; nothing for a group that does not exist."""
         shard = self._shard(group_id)
         return shard.offsets(group_id) if shard is not None else {}
+
+    def pending_offsets(self, group_id: str) -> Collection[tuple[str, int]]:
+        """The partitions for which a group has offsets in transactions that are open."""
+        shard = self._shard(group_id)
+        return shard.pending_offsets.of_group(group_id) if shard is not None else ()
 
     def progress(self, group_id: str) -> GroupProgress:
         """What a group has committed record by record, by topic id and partition."""

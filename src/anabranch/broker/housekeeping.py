@@ -91,6 +91,11 @@ class Housekeeping:
                 self._setting("offsets.retention.check.interval.ms"),
                 self._broker.groups.expire_offsets,
             ),
+            Chore(
+                "transactional id expiry",
+                self._setting("transaction.remove.expired.transaction.cleanup.interval.ms"),
+                self._broker.transactions.expire_ids,
+            ),
             Chore("slot indexes", lambda: _SLOT_INDEX_PERIOD_MS, self.tidy_slot_indexes),
             Chore("idle files", lambda: _IDLE_PERIOD_MS, self.release_idle),
             Chore("file removal", lambda: _FILE_REMOVAL_PERIOD_MS, self.remove_files),

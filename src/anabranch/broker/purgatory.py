@@ -8,6 +8,9 @@ returns is what is there at that moment. Nothing polls.
 
 Fetches that wait on branches are counted what arrived for their key range: an append to the
 source marks it, and `look_at_branches` finds out which of its branches got how much.
+
+Readers of committed records may not read what they are counted before its transaction has ended:
+they stay where they are until a last stable offset has moved, most often by a marker.
 """
 
 from __future__ import annotations
@@ -72,9 +75,39 @@ class ParkedFetch:
             # Whoever appended, or the timer, must not suffer for it, nor the other fetches.
             self._fail(error)
 
-    def count(self, appended_bytes: int) -> None:
+    def count(self, partition: Partition, appended_bytes: int) -> None:
+        """Something arrived in one of the partitions."""
         self._missing_bytes -= appended_bytes
         if self._missing_bytes <= 0:
+            self.finish(is_satisfied=True)
+
+
+class ParkedCommittedFetch(ParkedFetch):
+    """A fetch of committed records in waiting.
+
+    Enough can only be there when enough was appended, and when some of it became readable. Who
+    completes it reads again, and parks it again if that was too little.
+    """
+
+    __slots__ = ("_stable_offsets",)
+
+    def park(self, max_wait_ms: int) -> None:
+        super().park(max_wait_ms)
+        # Below them the fetch has read what there is.
+        stable_offsets = {one: one.log.last_stable_offset for one in self._partitions}
+        for partition, stable_offset in stable_offsets.items():
+            if stable_offset < partition.log.log_end_offset:
+                # What is there already may be enough when it is decided, by a marker alone.
+                self._missing_bytes = 0
+        if self._seen_offsets:
+            stable_offsets |= self._seen_offsets
+        self._stable_offsets = stable_offsets
+
+    def count(self, partition: Partition, appended_bytes: int) -> None:
+        self._missing_bytes -= appended_bytes
+        if self._missing_bytes > 0:
+            return
+        if partition.log.last_stable_offset > self._stable_offsets[partition]:
             self.finish(is_satisfied=True)
 
 
@@ -106,7 +139,7 @@ class Purgatory:
                 appended_bytes, partition.appended_bytes = partition.appended_bytes, 0
                 for fetch in list(partition.parked_fetches):
                     if fetch in partition.parked_fetches:
-                        fetch.count(appended_bytes)
+                        fetch.count(partition, appended_bytes)
 
     @staticmethod
     def finish_all(partitions: Iterable[Partition]) -> None:

@@ -3,23 +3,19 @@
 A command is decided on the shard's state; the durable records of the decision are appended to the
 journal as one batch; then all its records are replayed, its timers set, and its answers let go.
 Individual commits have a journal of their own, which is written first: what follows from them, the
-committed offset, may be missing after a crash, and is made up for when both are read. If an append
-fails, the shard is dropped and read again from the journal (fail-stop), and everybody
-who waited on it is told to look for the coordinator again: there is no half-applied decision to
-undo. A shard whose journal cannot be read, or cannot be trusted after a failed sync, refuses
-everything with NOT_COORDINATOR, as in Kafka, until the broker is started again: what is committed
-stays where it is, and nothing is answered that might be wrong.
+committed offset, may be missing after a crash, and is made up for when both are read. Offsets that
+are committed with a transaction are a batch of that transaction, and its end is a marker, as in any
+other partition. If an append fails, the shard is dropped and read again from the journal
+(fail-stop), and everybody who waited on it is told to look for the coordinator again: there is no
+half-applied decision to undo. A shard whose journal cannot be read, or cannot be trusted after a
+failed sync, refuses everything with NOT_COORDINATOR, as in Kafka, until the broker is started
+again: what is committed stays where it is, and nothing is answered that might be wrong.
 
-Decisions are made by the wall clock, because what they write down is compared with it after a
-restart. Timers run by a clock that nobody can set: sessions must not end because somebody did.
-
-Nothing polls: requests that wait are parked by number, and one loop timer is armed for the nearest
-deadline of the shard.
+Nothing polls: requests that wait are parked by number, and timers are those of `shard_clock`.
 """
 
 import asyncio
 import functools
-import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -27,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.broker.deferred import Deferred
 from anabranch.broker.group_metrics import GroupMetrics
 from anabranch.broker.partition import Partition
+from anabranch.broker.shard_clock import ShardClock
 from anabranch.broker.topics import INTERNAL_TOPICS
 from anabranch.coordinator.cooperative.commands import LogsFound, LogState
 from anabranch.coordinator.cooperative.records import ProgressForgotten, ProgressWritten
@@ -38,29 +35,34 @@ from anabranch.coordinator.group.consumer_commands import (
     ResolveRegexes,
 )
 from anabranch.coordinator.group.consumer_records import ImageChanged
+from anabranch.coordinator.group.records import OffsetPending, TransactionEnded
 from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.group.shard import GroupShard, Surroundings
 from anabranch.coordinator.group.topic_regex import match_topics
-from anabranch.coordinator.runtime.result import Result, TimerChange, TimerKey, WaiterId
-from anabranch.coordinator.runtime.timers import Timers
+from anabranch.coordinator.runtime.result import Result, TimerKey, WaiterId
 from anabranch.engine.journal.errors import JournalError
 from anabranch.engine.journal.individual_commit_codec import decode_progress, encode_progress
-from anabranch.engine.journal.journal import TOO_LARGE_CODES, append_records, read_records
+from anabranch.engine.journal.journal import (
+    TOO_LARGE_CODES,
+    append_pending,
+    append_records,
+    read_records,
+)
+from anabranch.log.markers import append_marker
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
+from anabranch.wire.control_records import ABORT, COMMIT
 
 if TYPE_CHECKING:
     from anabranch.broker.broker import Broker
 
-_NEVER_MS = sys.maxsize
 # A shard whose journal fails again and again is read again only so often.
 _RELOAD_PAUSE_MS = 1_000
 _RELOAD = "reload"
 # A timer whose decision failed is tried again after so long.
 _TIMER_RETRY_MS = 10_000
-# Timers that are due together let others have the loop after so long.
-_TURN_MS = 5
+_MARKER_BYTES = 78
 _PROGRESS_RECORDS = (ProgressWritten, ProgressForgotten)
 
 
@@ -85,17 +87,14 @@ class ShardDriver:
         self._settings = settings
         self._surroundings = surroundings
         self._now_ms = broker.now_ms
-        self._steady_ms = steady_ms
         self._metrics = metrics or GroupMetrics(steady_ms)
         # Told the records of every decision when they count.
         self._on_records = on_records
         self.shard = self._new_shard()
         # Why nothing is served, while that is so.
         self.refusal: KafkaError | None = None
-        self._timers = Timers()
+        self._clock = ShardClock(steady_ms, self._ring, broker.wake_fetches)
         self._parked: dict[WaiterId, Deferred[Any]] = {}
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_ms = _NEVER_MS
         self._reload_from_ms = 0
         # Groups whose regular expressions are being matched.
         self._resolving: set[str] = set()
@@ -105,7 +104,7 @@ class ShardDriver:
     def load(self) -> None:
         """Read the journal and rebuild the state; refuse everything if it cannot be read."""
         self.refusal = None
-        self._timers.clear()
+        self._clock.clear()
         self.shard = self._new_shard()
         shard = self._new_shard()
         try:
@@ -120,7 +119,7 @@ class ShardDriver:
             for record in result.records:
                 assert not record.is_durable, "what follows from the journal is not written again"
                 shard.replay(record)
-            self._set_timers(result, now_ms)
+            self._clock.set(result.timers, now_ms)
 
     def _read(self, shard: GroupShard) -> None:
         """Replay what both journals say."""
@@ -179,7 +178,7 @@ class ShardDriver:
     def _refuse(self, why: str) -> None:
         """Serve nothing any more: the groups of this shard wait for a restart."""
         self.refusal = KafkaError(ErrorCode.NOT_COORDINATOR, why)
-        self._timers.clear()
+        self._clock.clear()
         logs.error(
             "coordinator.shard.refused",
             shard=self._name,
@@ -203,6 +202,8 @@ class ShardDriver:
         (`flush.on.acks.all`, `flush.messages`). KafkaError when the journal cannot be written.
         """
         self.check_serving()
+        if type(command) is c.CommitTxnOffsets:
+            self._check_epoch(command)
         now_ms = self._now_ms()
         result = self.shard.decide(command, now_ms)
         response = result.response
@@ -221,6 +222,30 @@ class ShardDriver:
         result = self.shard.decide(command, now_ms)
         self._apply(command, result, now_ms)
         return len(result.records)
+
+    def end_transaction(self, command: c.EndTransaction) -> None:
+        """Commit or forget the offsets of a transaction, and write its marker.
+
+        That it reaches the disk is seen to by who asks, as with the markers of other partitions.
+        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when somebody newer wrote; with any
+        other KafkaError it has to be asked for again.
+        """
+        self.check_serving()
+        self.partition.log.producer_states.check_marker(
+            command.producer_id, command.producer_epoch, command.coordinator_epoch
+        )
+        now_ms = self._now_ms()
+        self._record(command, self.shard.decide(command, now_ms), now_ms)
+
+    def _check_epoch(self, command: c.CommitTxnOffsets) -> None:
+        """INVALID_PRODUCER_EPOCH when a newer producer has written: who is late changes nothing."""
+        entry = self.partition.log.producer_states.entries.get(command.producer_id)
+        if entry is not None and command.producer_epoch < entry.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {command.producer_id} has epoch {entry.producer_epoch} by now, and this "
+                f"one is of epoch {command.producer_epoch}. It must stop.",
+            )
 
     def _count(self, command: Command, response: Any) -> None:
         """Count what was answered; nearly all are heartbeats and commits, and this is all."""
@@ -255,8 +280,8 @@ class ShardDriver:
     ) -> Deferred[KafkaError | None] | None:
         """Carry out a decision; a Deferred when its answers have to wait for the disk."""
         written = self._record(command, result, now_ms) if result.records else ()
-        if result.timers and self._set_timers(result, now_ms):
-            self.arm()
+        if result.timers and self._clock.set(result.timers, now_ms):
+            self._clock.arm()
         for task in result.tasks:
             self._begin(task)
         woken = [(self._parked.pop(wake.waiter, None), wake.response) for wake in result.wakes]
@@ -295,7 +320,11 @@ class ShardDriver:
         except Exception as error:
             self._fail(repr(error))
             raise
-        self._on_records(result.records)
+        told = result.records
+        if type(command) is c.EndTransaction:
+            # What counts from now on was written long before.
+            told = (*told, *result.response.applied)
+        self._on_records(told)
         return written
 
     def _write(self, durable: list[Any], now_ms: int) -> list[Partition]:
@@ -311,7 +340,7 @@ class ShardDriver:
                     written.append(self.individual)
                     durable = [one for one in durable if not isinstance(one, _PROGRESS_RECORDS)]
             if durable:
-                size_bytes = append_records(self.partition.log, durable, now_ms)
+                size_bytes = self._append(durable, now_ms)
                 self._broker.purgatory.mark(self.partition, size_bytes)
                 written.append(self.partition)
         except KafkaError as error:
@@ -322,6 +351,22 @@ class ShardDriver:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
         return written
 
+    def _append(self, durable: list[Any], now_ms: int) -> int:
+        log, first = self.partition.log, durable[0]
+        if type(first) is OffsetPending:
+            return append_pending(log, durable, now_ms)
+        if type(first) is not TransactionEnded:
+            return append_records(log, durable, now_ms)
+        append_marker(
+            log,
+            COMMIT if first.is_commit else ABORT,
+            producer_id=first.producer_id,
+            producer_epoch=first.producer_epoch,
+            coordinator_epoch=first.coordinator_epoch,
+            now_ms=now_ms,
+        )
+        return _MARKER_BYTES
+
     def _fail(self, why: str) -> None:
         """Memory and journal may differ: forget what is in memory and read what is on disk."""
         if self.refusal is not None:
@@ -331,21 +376,21 @@ class ShardDriver:
         failed = self.partition.log.failed or (self.individual and self.individual.log.failed)
         if failed:
             self._refuse(f"The journal takes no more records: {failed}.")
-        elif self._steady_ms() < self._reload_from_ms:
+        elif self._clock.now_ms() < self._reload_from_ms:
             # Reading it again has not helped a moment ago, and costs the others their time.
             self.refusal = KafkaError(ErrorCode.NOT_COORDINATOR, why)
-            self._timers.clear()
-            self._timers.apply(TimerChange(_RELOAD, self._reload_from_ms))
+            self._clock.clear()
+            self._clock.ring_at(_RELOAD, self._reload_from_ms)
         else:
             self._reload()
         self.arm()
         _answer([(p, KafkaError(ErrorCode.NOT_COORDINATOR, why)) for p in parked.values()])
 
     def _reload(self) -> None:
-        began_ms = self._steady_ms()
+        began_ms = self._clock.now_ms()
         self.load()
         # A journal that takes long to read is read the more seldom.
-        ended_ms = self._steady_ms()
+        ended_ms = self._clock.now_ms()
         self._reload_from_ms = ended_ms + max(_RELOAD_PAUSE_MS, 10 * (ended_ms - began_ms))
 
     # Work that takes longer than a decision may ---------------------------------------------------
@@ -383,45 +428,15 @@ class ShardDriver:
 
     # Time -----------------------------------------------------------------------------------------
 
-    def _set_timers(self, result: Result, now_ms: int) -> bool:
-        """Set a decision's timers; whether one of them comes before the alarm."""
-        ahead_ms = self._steady_ms() - now_ms
-        is_early = False
-        for change in result.timers:
-            deadline_ms = self._timers.apply(change, ahead_ms)
-            if deadline_ms is not None and deadline_ms < self._alarm_ms:
-                is_early = True
-        return is_early
-
     def arm(self) -> None:
-        """Have the loop call when the nearest deadline comes.
+        """The loop runs: let the timers of what was loaded run too."""
+        self._clock.arm()
 
-        An alarm that comes too early does no harm, so timers that are moved later or cancelled do
-        not move it: when it rings it is armed anew.
-        """
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        self._alarm_ms = _NEVER_MS
-        deadline_ms = self._timers.next_deadline_ms()
-        if deadline_ms is not None:
-            delay_s = max(0, deadline_ms - self._steady_ms()) / 1000
-            self._alarm_ms = deadline_ms
-            self._alarm = asyncio.get_running_loop().call_later(delay_s, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm = None
-        self._alarm_ms = 0  # no timer that is set meanwhile has to arm it
-        turn_end_ms = self._steady_ms() + _TURN_MS
-        while (key := self._timers.pop_expired(self._steady_ms())) is not None:
-            if key is _RELOAD:
-                self._reload()
-            else:
-                self._time_is_up(key)
-            if self._steady_ms() >= turn_end_ms:
-                break
-        self.arm()
-        self._broker.wake_fetches()
+    def _ring(self, key: TimerKey) -> None:
+        if key is _RELOAD:
+            self._reload()
+        else:
+            self._time_is_up(key)
 
     def _time_is_up(self, key: TimerKey) -> None:
         now_ms = self._now_ms()
@@ -432,14 +447,13 @@ class ShardDriver:
             if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR:
                 return  # it was said, and what was loaded has timers of its own
             logs.error("coordinator.timer.failed", shard=self._name, timer=key, error=repr(error))
-            if self._timers.deadline_ms(key) is None:
-                self._timers.apply(TimerChange(key, self._steady_ms() + _TIMER_RETRY_MS))
+            self._clock.ring_at(key, self._clock.now_ms() + _TIMER_RETRY_MS)
 
     def stop(self) -> None:
         """Tell everybody who waits to look elsewhere, and serve nothing any more."""
         why = KafkaError(ErrorCode.NOT_COORDINATOR, "The broker is shutting down.")
         self.refusal = why
-        self._timers.clear()
+        self._clock.clear()
         self.arm()
         parked, self._parked = self._parked, {}
         _answer([(deferred, why) for deferred in parked.values()])

@@ -12,6 +12,8 @@ Rules
   moved the stable offset far enough.
 - How long a record is stuck counts from when it is seen to be with the member that has it: a new
   owner, or a rest after a failure, starts the clock again. The record is looked for off the loop.
+- Where all read committed records only, those of aborted transactions hold nobody back, and those
+  of transactions that are open were shown to nobody.
 - A record that is stuck has its attempts counted. Its slot, and no other, goes to another member;
   with nobody else in the group it stays, and the attempts are counted all the same. A group that
   has others is also helped before the time is up, once for each record, when it waits for nothing
@@ -45,6 +47,7 @@ from anabranch.coordinator.cooperative.window import (
 from anabranch.coordinator.group.cause import Cause
 from anabranch.coordinator.group.consumer_commands import MoveRanges, RangeMove
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
+from anabranch.log.transactions import aborted_in_records
 from anabranch.model.errors import KafkaError
 from anabranch.model.units import SlotRange, Unit
 from anabranch.observe import logs
@@ -219,14 +222,22 @@ class StuckRanges:
         partition = topic.partitions[number]
         log = partition.log
         position = max(watched.searched_offset, log.log_start_offset)
-        end_offset = min(self._broker.deliveries.highest(*watched.key), log.high_watermark)
+        deliveries = self._broker.deliveries
+        is_committed = not deliveries.reads_uncommitted(*watched.key)
+        limit_offset = log.last_stable_offset if is_committed else log.high_watermark
+        end_offset = min(deliveries.highest(*watched.key), limit_offset)
         if position >= end_offset:
             return  # there is none: somebody has yet to say that there was nothing to do
         batches = log.read(position, _SEARCH_BYTES, min_one_batch=True, upto=end_offset)
         if not batches:
             return
         watched.is_searching = True
-        work = functools.partial(find_open, batches, partition.slot_rule, position, progress)
+        aborted: list[tuple[int, int]] = []
+        if is_committed:
+            found = aborted_in_records(log.transactions, position, batches)
+            aborted = [(one.producer_id, one.first_offset) for one in found]
+        rule = partition.slot_rule
+        work = functools.partial(find_open, batches, rule, position, progress, aborted)
         future = asyncio.get_running_loop().run_in_executor(self._executor, work)
         future.add_done_callback(functools.partial(self._searched, watched, watched.stable_offset))
 

@@ -47,6 +47,10 @@ COMMANDS: Final = {
         "anabranch.cli.groups.commands:groups",
         "List consumer groups, see their lag, move their offsets.",
     ),
+    "transactions": LazyCommand(
+        "anabranch.cli.transactions.commands:transactions",
+        "See what transactions are doing, and abort those that hang.",
+    ),
     "log": LazyCommand("anabranch.cli.log.dump:log", "Look into log files without a broker."),
 }
 

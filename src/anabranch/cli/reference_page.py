@@ -145,6 +145,41 @@ _JSON_FIELDS = (
             " `error`"
         ),
     ),
+    ("transactions list", "list", "`transactional_id`, `coordinator`, `producer_id`, `state`"),
+    (
+        "transactions describe",
+        "list",
+        (
+            "`transactional_id`, `coordinator` (`id`, `host`, `port`), `producer_id`,"
+            " `producer_epoch`, `state`, `timeout_ms`, `start_time_ms`, `duration_ms`,"
+            " `partitions` (list of `topic`, `partition`)"
+        ),
+    ),
+    (
+        "transactions describe-producers",
+        "list",
+        (
+            "`topic`, `partition`, `producer_id`, `producer_epoch`, `latest_coordinator_epoch`,"
+            " `last_sequence`, `last_timestamp`, `current_transaction_start_offset`"
+        ),
+    ),
+    (
+        "transactions find-hanging",
+        "list",
+        (
+            "`topic`, `partition`, `producer_id`, `producer_epoch`, `coordinator_epoch`,"
+            " `start_offset`, `last_timestamp`, `duration_min`"
+        ),
+    ),
+    (
+        "transactions abort",
+        "list",
+        (
+            "`producer_id`, `producer_epoch`, `status` (`aborted`, with `--dry-run` `open`), and"
+            " `transactional_id`, `partitions` (list of `topic`, `partition`), or `topic`,"
+            " `partition`, `coordinator_epoch`, `start_offset`"
+        ),
+    ),
     (
         "log dump",
         "object per line",

@@ -226,6 +226,7 @@ class Fetcher:
             max_wait_ms=settings.fetch_max_wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
+            isolation_level=settings.isolation_code,
             topics=list(topics.values()),
         )
 
@@ -260,7 +261,10 @@ class Fetcher:
         taken = 0
         if content:
             rule = self._core.workload.rules.get(fetch.place[0], DEFAULT_RULE)
-            records = FetchedRecords(content, rule, fetch.first)
+            aborted = [
+                (one.producer_id, one.first_offset) for one in data.aborted_transactions or ()
+            ]
+            records = FetchedRecords(content, rule, fetch.first, aborted)
             if records.damaged:
                 self._take_damage(fetch, records.damaged)
             if not records.is_whole:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 
+from anabranch.branch.aborted_records import Aborted, committed_numbers
 from anabranch.branch.record_columns import RecordColumns, read_records
 from anabranch.branch.slots import SlotRule
 from anabranch.client.errors import MissingCodecError
@@ -14,20 +15,26 @@ from anabranch.wire import compression
 
 
 class FetchedRecords:
-    """The records of one partition from `first` on."""
+    """The records of one partition from `first` on, without those of `aborted` transactions."""
 
     __slots__ = (
         "_columns",
         "_has_headers",
         "_keys",
+        "_numbers",
+        "_offsets",
         "_orders",
+        "_slots",
+        "_timestamps",
         "_values",
         "damaged",
         "is_whole",
         "next_offset",
     )
 
-    def __init__(self, content: memoryview, rule: SlotRule, first: int) -> None:
+    def __init__(
+        self, content: memoryview, rule: SlotRule, first: int, aborted: Aborted = ()
+    ) -> None:
         try:
             columns = read_records(content, rule, from_offset=first)
         except compression.MissingCodecError as error:
@@ -38,6 +45,14 @@ class FetchedRecords:
         self._values = columns.values()
         self._has_headers = any(columns.header_sizes)
         self._orders = _orders_of(columns, self._keys, rule)
+        self._offsets: Sequence[int] = columns.offsets
+        self._timestamps: Sequence[int] = columns.timestamps
+        self._slots: Sequence[int] = columns.slots
+        # Where in the columns each record is.
+        self._numbers: Sequence[int] = range(len(columns))
+        committed = committed_numbers(columns, aborted) if aborted else None
+        if committed is not None:
+            self._keep(committed)
         # What cannot be read, in words.
         self.damaged = [
             f"the batch at offset {one.base_offset} cannot be read: {one.damage.value}"
@@ -47,37 +62,45 @@ class FetchedRecords:
         self.is_whole = columns.source_bytes == len(content) or bool(columns.damaged)
         self.next_offset = columns.next_offset
 
+    def _keep(self, numbers: list[int]) -> None:
+        """Leave out all other records."""
+        self._numbers = numbers
+        self._keys = [self._keys[i] for i in numbers]
+        self._values = [self._values[i] for i in numbers]
+        self._orders = [self._orders[i] for i in numbers]
+        self._offsets = [self._offsets[i] for i in numbers]
+        self._timestamps = [self._timestamps[i] for i in numbers]
+        self._slots = [self._slots[i] for i in numbers]
+
     def __len__(self) -> int:
         return len(self._keys)
 
     def offset(self, index: int) -> int:
-        offset: int = self._columns.offsets[index]
-        return offset
+        return self._offsets[index]
 
     def slots_outside(self, asked: Sequence[SlotRange]) -> list[int]:
         """The slots of records that are in none of these ranges."""
         if ALL_SLOTS in asked:
             return []
-        found = set(self._columns.slots)
+        found = set(self._slots)
         for first, end in asked:
             found = {slot for slot in found if not first <= slot < end}
         return sorted(found)
 
     def rows(self, start: int, end: int) -> Iterator[Row]:
         """Some of the records."""
-        columns = self._columns
         stretch = slice(start, end)
         headers: Iterator[Headers] = repeat(())
         if self._has_headers:
-            headers = map(columns.headers, range(start, min(end, len(self))))
+            headers = map(self._columns.headers, self._numbers[stretch])
         return zip(
-            columns.offsets[stretch],
-            columns.timestamps[stretch],
+            self._offsets[stretch],
+            self._timestamps[stretch],
             self._keys[stretch],
             self._values[stretch],
             headers,
             self._orders[stretch],
-            columns.slots[stretch],
+            self._slots[stretch],
             strict=False,
         )
 

@@ -13,6 +13,7 @@ KeyRanges = Mapping[TopicPartition, Sequence[KeyRange]]
 RangesCallback = Callable[[KeyRanges], Awaitable[None] | None]
 
 _DEFAULT_PORT = 9092
+_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 
 class ConnectionOptions(TypedDict, total=False):
@@ -37,6 +38,7 @@ class ConsumerOptions(TypedDict, total=False):
     rebalance_timeout_ms: int
     server_assignor: str | None
     auto_offset_reset: Literal["earliest", "latest", "none"]
+    isolation_level: Literal["read_uncommitted", "read_committed"]
     max_poll_records: int
     fetch_min_bytes: int
     fetch_max_bytes: int
@@ -80,6 +82,11 @@ class ConsumerSettings:
     server_assignor: str | None = None
     auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest"
     """Where a group without progress begins. The default skips nothing."""
+    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    """With read_committed, records of transactions are handed out when they are committed and
+    never when they are aborted; all records behind one that is not decided yet wait with it. The
+    default, which is Kafka's too, hands out everything at once. All members of a group should
+    have the same."""
     max_poll_records: int = 500
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 16 * 1024 * 1024
@@ -120,6 +127,11 @@ class ConsumerSettings:
             raise ConfigurationError(
                 f'auto_offset_reset is "earliest", "latest" or "none", not {found!r}'
             )
+        if self.isolation_level not in _ISOLATION_LEVELS:
+            raise ConfigurationError(
+                'isolation_level is "read_uncommitted" or "read_committed", '
+                f"not {self.isolation_level!r}"
+            )
         if self.corrupt_batches not in ("fail", "skip"):
             raise ConfigurationError(
                 f'corrupt_batches is "fail" or "skip", not {self.corrupt_batches!r}'
@@ -142,6 +154,11 @@ class ConsumerSettings:
         named = self.bootstrap_servers
         texts = named.split(",") if isinstance(named, str) else named
         return [_host_and_port(text.strip()) for text in texts if text.strip()]
+
+    @property
+    def isolation_code(self) -> int:
+        """The isolation level as requests have it."""
+        return _ISOLATION_LEVELS.index(self.isolation_level)
 
     @property
     def tls(self) -> ssl.SSLContext | None:

@@ -255,7 +255,9 @@ class StartingPoints:
             partition_index=place[1], timestamp=timestamp, current_leader_epoch=leader.epoch
         )
         request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name=named.topic, partitions=[asked])]
+            replica_id=-1,
+            isolation_level=self._core.settings.isolation_code,
+            topics=[ListOffsetsTopic(name=named.topic, partitions=[asked])],
         )
         answer = await cluster.ask_node(leader.node_id, -1, LIST_OFFSETS, request)
         (topic,) = answer.topics

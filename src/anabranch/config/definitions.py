@@ -24,6 +24,7 @@ from anabranch.config.log_settings import LOG_SETTING_LINES
 from anabranch.config.metrics_settings import METRICS_SETTING_LINES
 from anabranch.config.setting import Scope, Setting
 from anabranch.config.topic_settings import TOPIC_SETTING_LINES
+from anabranch.config.transaction_settings import TRANSACTION_SETTING_LINES
 
 BROKER_SETTINGS: dict[str, Setting] = {
     setting.name: setting
@@ -32,6 +33,7 @@ BROKER_SETTINGS: dict[str, Setting] = {
         *LOG_SETTING_LINES,
         *GROUP_SETTING_LINES,
         *CONSUMER_GROUP_SETTING_LINES,
+        *TRANSACTION_SETTING_LINES,
         *METRICS_SETTING_LINES,
         *BRANCH_BROKER_SETTING_LINES,
         *COOPERATIVE_BROKER_SETTING_LINES,

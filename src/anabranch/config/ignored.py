@@ -33,7 +33,6 @@ _PREFIXES = (
     "share.",
     "ssl.",
     "telemetry.",
-    "transaction.",
     "zookeeper.",
 )
 
@@ -96,7 +95,11 @@ _NAMES = frozenset(
         "server.max.startup.time.ms",
         "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms",
-        "transactional.id.expiration.ms",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        "transaction.state.log.load.buffer.size",
+        "transaction.state.log.min.isr",
+        "transaction.state.log.replication.factor",
+        "transaction.two.phase.commit.enable",
         "unclean.leader.election.interval.ms",
         "unstable.api.versions.enable",
         "unstable.feature.versions.enable",

@@ -26,11 +26,16 @@ from anabranch.wire.messages.cooperation import COOPERATION_FEATURE, COOPERATION
 
 # The consumer protocol of KIP-848: 1 where it is served.
 _GROUP_VERSION = "group.version"
+# How transactions go (KIP-890): with 2, producers of Kafka 4 let the broker add partitions to them,
+# and get another epoch with every end.
+_TRANSACTION_VERSION = "transaction.version"
+_TRANSACTION_LEVEL = 2
 _COOPERATION = SupportedFeatureKey(
     name=COOPERATION_FEATURE, min_version=COOPERATION_VERSION, max_version=COOPERATION_VERSION
 )
 _SUPPORTED_FEATURES = [
     SupportedFeatureKey(name=_GROUP_VERSION, min_version=0, max_version=1),
+    SupportedFeatureKey(name=_TRANSACTION_VERSION, min_version=0, max_version=_TRANSACTION_LEVEL),
     _COOPERATION,
 ]
 # Clients of version 3 stumble over a lowest version of 0.
@@ -85,7 +90,10 @@ def handle(
 
 
 def _finalized_features(broker: Broker) -> list[FinalizedFeatureKey]:
-    levels = {_GROUP_VERSION: int(serves_consumer_protocol(broker.settings))}
+    levels = {
+        _GROUP_VERSION: int(serves_consumer_protocol(broker.settings)),
+        _TRANSACTION_VERSION: _TRANSACTION_LEVEL,
+    }
     if broker.get_bool("group.individual.commit.enable"):
         levels[COOPERATION_FEATURE] = COOPERATION_VERSION
     return [

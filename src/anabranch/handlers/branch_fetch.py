@@ -91,8 +91,9 @@ class BranchReads:
         Those at the offsets in `done` are left out.
         """
         offset = wanted.fetch_offset
-        if offset == end:
-            return _NO_RECORDS, 0  # where most fetches wait
+        if end <= offset <= partition.log.log_end_offset:
+            # Where most fetches wait. Beyond the end is who has read what is not decided yet.
+            return _NO_RECORDS, 0
         if self.may_linger and self._reader.is_lingering(partition, offset):
             self.lingering[partition] = offset
             return _NO_RECORDS, 0

@@ -1,4 +1,8 @@
-"""DescribeProducers (61), version 0: the producers that a partition remembers (KIP-664)."""
+"""DescribeProducers (61), version 0: the producers that a partition remembers (KIP-664).
+
+Those of a branch are those of its source, without their transactions: these are open in the source,
+and tools that look for transactions without a coordinator would take them for such.
+"""
 
 from anabranch.broker.broker import Broker
 from anabranch.handlers.route import RequestContext, route
@@ -34,6 +38,8 @@ def _describe(broker: Broker, name: str, index: int) -> PartitionResponse:
     response = PartitionResponse(partition_index=index)
     try:
         check_topic_name(name)
+        topic = broker.topics.get(name)
+        is_branch = topic is not None and topic.source is not None
         response.active_producers = [
             ProducerState(
                 producer_id=producer.producer_id,
@@ -41,7 +47,7 @@ def _describe(broker: Broker, name: str, index: int) -> PartitionResponse:
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.last_timestamp,
                 coordinator_epoch=producer.coordinator_epoch,
-                current_txn_start_offset=producer.current_txn_first_offset,
+                current_txn_start_offset=-1 if is_branch else producer.current_txn_first_offset,
             )
             for producer in broker.topics.partition(name, index).log.producers()
         ]

@@ -12,6 +12,10 @@ the fetch waits for that whatever its `max_wait_ms`, because an empty answer whi
 records to find would be asked again at once. Where the search went beyond the last record found,
 a filler batch at the end moves the client's position; one that waits in vain gets it when its
 time is up.
+
+A fetch of committed records ends at the last stable offset and waits until that moves: appends of
+transactions that are open do not answer it. It lists the aborted transactions whose records it
+may hold, also for branches, which have all markers.
 """
 
 import asyncio
@@ -28,7 +32,7 @@ from anabranch.broker.fetch_sessions import (
     SessionKey,
 )
 from anabranch.broker.partition import Partition
-from anabranch.broker.purgatory import ParkedFetch
+from anabranch.broker.purgatory import ParkedCommittedFetch, ParkedFetch
 from anabranch.handlers.branch_fetch import BranchReads
 from anabranch.handlers.range_fetch import (
     RangeFetchError,
@@ -238,6 +242,7 @@ class _Fetch:
                     asked.member_epoch,
                     branches.covered_offset(wanted),
                     branches.reached_offset(wanted),
+                    is_committed=self.read_committed,
                 )
 
 
@@ -359,7 +364,8 @@ class _Waiting:
         missing_bytes = self._min_bytes - size_bytes
         branches = self._fetch.branches
         lingering = branches.lingering if branches is not None else {}
-        parked = ParkedFetch(partitions, missing_bytes, self._woken, self._deferred.fail, lingering)
+        kind = ParkedCommittedFetch if self._fetch.read_committed else ParkedFetch
+        parked = kind(partitions, missing_bytes, self._woken, self._deferred.fail, lingering)
         self._deferred.on_cancel = parked.leave
         parked.park(max(0, round((self._ends_s - asyncio.get_running_loop().time()) * 1000)))
         for partition in lingering:
@@ -376,9 +382,10 @@ class _Waiting:
             self._deferred.fail(error)
 
     def _woken(self, is_satisfied: bool) -> None:
-        # What woke a branch's fetch may have been seen by its last read already.
-        has_branches = self._fetch.branches is not None
-        self._read(is_last=not (is_satisfied and has_branches) or self._is_late())
+        # What woke a branch's fetch may have been seen by its last read already, and what woke a
+        # reader of committed records may be of a transaction that is open.
+        may_be_little = self._fetch.branches is not None or self._fetch.read_committed
+        self._read(is_last=not (is_satisfied and may_be_little) or self._is_late())
 
     def _is_late(self) -> bool:
         return asyncio.get_running_loop().time() >= self._ends_s

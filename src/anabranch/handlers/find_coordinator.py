@@ -1,8 +1,8 @@
-"""FindCoordinator (10), versions 0-6: which node coordinates a group.
+"""FindCoordinator (10), versions 0-6: which node coordinates a group or a transactional id.
 
 Version notes: 1 key types (0 group, 1 transaction); 4 many keys at once (KIP-699); 6 share groups
-(KIP-932). One node coordinates everything there is; transactions and share groups are not there
-yet, and asking for their coordinator is refused with an error that clients do not retry.
+(KIP-932). One node coordinates everything there is. Share groups are not there, and asking for
+their coordinator is refused with an error that clients do not retry.
 """
 
 from anabranch.broker.broker import Broker
@@ -16,7 +16,8 @@ from anabranch.wire.messages.find_coordinator import (
 )
 
 _GROUP = 0
-_NAMES = {1: "Transactions", 2: "Share groups"}
+_TRANSACTION = 1
+_SHARE_GROUP = 2
 _FIRST_WITH_MANY_KEYS = 4
 
 
@@ -38,12 +39,15 @@ def handle(
 
 def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
-        if key_type in _NAMES:
+        if key_type == _TRANSACTION:
+            if not key:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "A transactional id is not empty.")
+            broker.transactions.ensure_journal()
+        elif key_type == _SHARE_GROUP:
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"{_NAMES[key_type]} are not available on this broker.",
+                ErrorCode.UNSUPPORTED_VERSION, "Share groups are not available on this broker."
             )
-        if key_type != _GROUP:
+        elif key_type != _GROUP:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no key type {key_type}.")
     except KafkaError as error:
         return Coordinator(

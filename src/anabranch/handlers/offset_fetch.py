@@ -1,10 +1,11 @@
 """OffsetFetch (9), versions 0-10: how far groups have read.
 
-Version notes: 2 null topics mean all, and an error of the group as a whole; 5 leader epochs;
-7 require_stable (KIP-447), which changes nothing while there are no transactions; 8 many groups
-(KIP-709); 9 member epochs (KIP-848); 10 topic ids. What was never committed is offset -1 without an
-error, also for a group that does not exist; so is what was committed for a former topic of the same
-name. The empty group id is one like any other: clients from before groups commit under it.
+Version notes: 2 null topics mean all, and an error of the group as a whole; 5 leader epochs; 7
+require_stable (KIP-447): where an open transaction may yet change what is committed, that is
+UNSTABLE_OFFSET_COMMIT; 8 many groups (KIP-709); 9 member epochs (KIP-848); 10 topic ids. What was
+never committed is offset -1 without an error, also for a group that does not exist; so is what was
+committed for a former topic of the same name. The empty group id is one like any other: clients
+from before groups commit under it.
 
 A tagged field of our own (10000), from version 8 on, asks how far groups are with the sources of
 branch topics: it is answered later, when that is counted, and only to who asks. What cannot be told
@@ -15,7 +16,7 @@ answered with its ranges, their owners, and records that failed; and null topics
 which members have done something, but not yet all up to some offset.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from anabranch.broker.branch_survey import SourceProgress
 from anabranch.broker.broker import Broker
@@ -57,6 +58,8 @@ _FIRST_WITH_TOPIC_IDS = 10
 _NEVER_COMMITTED = CommittedOffset(offset=NO_OFFSET)
 
 Committed = Mapping[tuple[str, int], CommittedOffset]
+# Partitions whose committed offset is not certain.
+Unstable = Collection[tuple[str, int]]
 
 
 def handle(
@@ -64,10 +67,7 @@ def handle(
 ) -> OffsetFetchResponse | Deferred[OffsetFetchResponse]:
     if context.version >= _FIRST_WITH_MANY_GROUPS:
         response = OffsetFetchResponse(
-            groups=[
-                _group(broker, context.version, group, request.with_individual)
-                for group in request.groups
-            ]
+            groups=[_group(broker, context.version, group, request) for group in request.groups]
         )
         if request.branch_progress is None:
             return response
@@ -79,7 +79,7 @@ def handle(
             for t in request.topics
         ]
     asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    return _one_group(_group(broker, context.version, asked))
+    return _one_group(_group(broker, context.version, asked, request))
 
 
 def _one_group(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
@@ -106,13 +106,16 @@ def _one_group(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
 
 
 def _group(
-    broker: Broker, version: int, asked: OffsetFetchRequestGroup, with_individual: bool = False
+    broker: Broker, version: int, asked: OffsetFetchRequestGroup, request: OffsetFetchRequest
 ) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=asked.group_id)
     try:
         _check_member(broker, asked)
         committed = broker.groups.offsets(asked.group_id)
-        view = view_group(broker, asked.group_id) if with_individual else None
+        unstable: Unstable = ()
+        if request.require_stable:
+            unstable = broker.groups.pending_offsets(asked.group_id)
+        view = view_group(broker, asked.group_id) if request.with_individual else None
     except KafkaError as refusal:
         answer.error_code = refusal.code
         if version < _FIRST_WITH_GROUP_ERROR:
@@ -125,7 +128,7 @@ def _group(
         topics = _all_topics(broker, committed, uses_ids)
         if view is not None:
             topics += _begun_topics(broker, view, topics)
-    answer.topics = [_answer(broker, topic, committed, uses_ids) for topic in topics]
+    answer.topics = [_answer(broker, topic, committed, unstable, uses_ids) for topic in topics]
     if view is not None:
         for topic in answer.topics:
             _add_individual(broker, view, topic, uses_ids)
@@ -189,7 +192,11 @@ def _begun_topics(
 
 
 def _answer(
-    broker: Broker, asked: OffsetFetchRequestTopics, committed: Committed, uses_ids: bool
+    broker: Broker,
+    asked: OffsetFetchRequestTopics,
+    committed: Committed,
+    unstable: Unstable,
+    uses_ids: bool,
 ) -> OffsetFetchResponseTopics:
     if uses_ids:
         topic = broker.topics.get_by_id(asked.topic_id)
@@ -202,13 +209,16 @@ def _answer(
         name, topic_id = topic.name, topic.topic_id
     partitions = []
     for index in asked.partition_indexes:
-        offset = committed_offset(committed, name, topic_id, index) or _NEVER_COMMITTED
+        is_stable = (name, index) not in unstable
+        offset = committed_offset(committed, name, topic_id, index) if is_stable else None
+        offset = offset or _NEVER_COMMITTED
         partitions.append(
             OffsetFetchResponsePartitions(
                 partition_index=index,
                 committed_offset=offset.offset,
                 committed_leader_epoch=offset.leader_epoch,
                 metadata=offset.metadata,
+                error_code=ErrorCode.NONE if is_stable else ErrorCode.UNSTABLE_OFFSET_COMMIT,
             )
         )
     return OffsetFetchResponseTopics(

@@ -1,11 +1,13 @@
 """Produce (0), versions 3-13: append record batches.
 
 Version notes: 3 transactional ids; 5 log start offset; 7 zstd allowed (KIP-110); 8 record errors
-(KIP-467); 9 flexible; 13 topic ids (KIP-516). Versions 0-2 are advertised, because librdkafka
-decides by them whether a broker can do anything at all (KAFKA-18659), and answered with
+(KIP-467); 9 flexible; 11 TRANSACTION_ABORTABLE; 12 the broker adds partitions to the transaction
+(KIP-890); 13 topic ids (KIP-516). Versions 0-2 are advertised, because librdkafka decides by them
+whether a broker can do anything at all (KAFKA-18659), and answered with
 UNSUPPORTED_FOR_MESSAGE_FORMAT: they carry message formats that Kafka 4 dropped, and so do we.
 """
 
+import contextlib
 import functools
 
 from anabranch.broker.branch_topics import produce_refusal
@@ -13,7 +15,15 @@ from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.broker.partition import Partition
 from anabranch.broker.topics import INTERNAL_TOPICS
+from anabranch.coordinator.transaction.state import TopicPartition
 from anabranch.handlers.route import RequestContext, route
+from anabranch.handlers.transactional_produce import (
+    Producer,
+    Refusals,
+    ask_coordinator,
+    check_one_producer,
+    producer_of,
+)
 from anabranch.log.append_checks import RecordValidationError
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -50,6 +60,58 @@ def handle(
     broker: Broker, context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Deferred[ProduceResponse] | None:
     refusal = _refusal(context, request)
+    if refusal is None and request.transactional_id is not None:
+        return _produce_in_transaction(broker, context, request, request.transactional_id)
+    return _produce(broker, context, request, refusal, {})
+
+
+def _produce_in_transaction(
+    broker: Broker, context: RequestContext, request: ProduceRequest, transactional_id: str
+) -> ProduceResponse | Deferred[ProduceResponse] | None:
+    """Take transactional batches if the coordinator lets their partitions be in the transaction."""
+    producers: list[Producer] = []
+    partitions: dict[TopicPartition, Partition] = {}
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            producer = producer_of(data.records)
+            if producer is None:
+                continue
+            producers.append(producer)
+            with contextlib.suppress(KafkaError):  # said when it is the partition's turn
+                partition = _partition(broker, context, topic, data.index)
+                partitions[partition.log.topic, data.index] = partition
+    refusal = check_one_producer(producers)
+    if refusal is not None or not partitions:
+        return _produce(broker, context, request, refusal, {})
+    refused = ask_coordinator(broker, context.version, transactional_id, producers[0], partitions)
+    if not isinstance(refused, Deferred):
+        return _produce(broker, context, request, None, refused)
+    answer: Deferred[ProduceResponse] = Deferred()
+
+    def go_on(refused: Refusals) -> None:
+        try:
+            outcome = _produce(broker, context, request, None, refused)
+        except Exception as error:
+            answer.fail(error)
+            return
+        if isinstance(outcome, Deferred):
+            outcome.deliver_to(answer.complete, answer.fail)
+        elif outcome is not None:
+            answer.complete(outcome)
+
+    refused.deliver_to(go_on, answer.fail)
+    return answer if request.acks else None
+
+
+def _produce(
+    broker: Broker,
+    context: RequestContext,
+    request: ProduceRequest,
+    refusal: KafkaError | None,
+    refused: Refusals,
+) -> ProduceResponse | Deferred[ProduceResponse] | None:
+    """Append everything that is not refused."""
+    has_transactional_id = request.transactional_id is not None
     response = ProduceResponse()
     unsynced: dict[PartitionLog, list[PartitionProduceResponse]] = {}
     failure = ""
@@ -62,7 +124,9 @@ def handle(
                 if refusal is not None:
                     raise refusal
                 partition = _partition(broker, context, topic, data.index)
-                answer = _append(broker, context, partition, data)
+                if refused and (partition.log.topic, data.index) in refused:
+                    raise refused[partition.log.topic, data.index]
+                answer = _append(broker, context, partition, data, has_transactional_id)
                 if broker.must_sync(partition, request.acks):
                     unsynced.setdefault(partition.log, []).append(answer)
             except KafkaError as error:
@@ -98,10 +162,6 @@ def _refusal(context: RequestContext, request: ProduceRequest) -> KafkaError | N
         return KafkaError(
             ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; -1, 0 and 1 are possible."
         )
-    if request.transactional_id is not None:
-        return KafkaError(
-            ErrorCode.INVALID_TXN_STATE, "Transactions are not available on this broker."
-        )
     return None
 
 
@@ -125,7 +185,11 @@ def _partition(
 
 
 def _append(
-    broker: Broker, context: RequestContext, partition: Partition, data: PartitionProduceData
+    broker: Broker,
+    context: RequestContext,
+    partition: Partition,
+    data: PartitionProduceData,
+    has_transactional_id: bool,
 ) -> PartitionProduceResponse:
     records = data.records
     if records is None:
@@ -135,6 +199,7 @@ def _append(
         memoryview(records),
         now_ms=broker.now_ms(),
         zstd_allowed=context.version >= _FIRST_WITH_ZSTD,
+        has_transactional_id=has_transactional_id,
     )
     if not info.is_duplicate:
         broker.purgatory.mark(partition, len(records))

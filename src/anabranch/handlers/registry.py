@@ -1,6 +1,8 @@
 """All routes: the one list of what this broker serves. Only what is here is advertised."""
 
 from anabranch.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     consumer_group_describe,
@@ -16,6 +18,8 @@ from anabranch.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -26,6 +30,7 @@ from anabranch.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -33,12 +38,16 @@ from anabranch.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from anabranch.handlers.route import Route
 
 ROUTES: dict[int, Route] = {
     module.ROUTE.api.key: module.ROUTE
     for module in (
+        add_offsets_to_txn,
+        add_partitions_to_txn,
         alter_configs,
         api_versions,
         consumer_group_describe,
@@ -54,6 +63,8 @@ ROUTES: dict[int, Route] = {
         describe_log_dirs,
         describe_producers,
         describe_topic_partitions,
+        describe_transactions,
+        end_txn,
         fetch,
         find_coordinator,
         heartbeat,
@@ -64,6 +75,7 @@ ROUTES: dict[int, Route] = {
         list_config_resources,
         list_groups,
         list_offsets,
+        list_transactions,
         metadata,
         offset_commit,
         offset_delete,
@@ -71,6 +83,8 @@ ROUTES: dict[int, Route] = {
         offset_for_leader_epoch,
         produce,
         sync_group,
+        txn_offset_commit,
+        write_txn_markers,
     )
 }
 

@@ -86,6 +86,18 @@ class Transactions:
                 break  # whatever ended later began later
         return found
 
+    def is_open(self, producer_id: int, offset: int) -> bool:
+        """Whether a producer's record is part of a transaction that is not decided."""
+        first_offset = self.open.get(producer_id)
+        return first_offset is not None and first_offset <= offset
+
+    def is_aborted(self, producer_id: int, offset: int) -> bool:
+        """Whether a producer's record is part of a transaction that was aborted."""
+        return any(
+            one.producer_id == producer_id and one.first_offset <= offset <= one.last_offset
+            for one in self.aborted_between(offset, offset + 1)
+        )
+
     def has_aborted_after(self, offset: int) -> bool:
         return bool(self.aborted) and self.aborted[-1].last_offset >= offset
 

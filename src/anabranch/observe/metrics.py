@@ -164,6 +164,30 @@ INDIVIDUAL_COMMIT_BYTES = Metric(
     "About how much memory all that groups have done record by record takes; see "
     "`coop.max.state.bytes`.",
 )
+TRANSACTIONS = Metric(
+    "anabranch_transactions",
+    Kind.GAUGE,
+    "Transactional ids by the state of their transaction; what is prepared for long waits for a "
+    "partition that cannot be written to.",
+    ("state",),
+)
+TRANSACTION_OLDEST_SECONDS = Metric(
+    "anabranch_transaction_oldest_seconds",
+    Kind.GAUGE,
+    "How long ago the oldest transaction began that has not ended: readers of committed records "
+    "wait for it.",
+)
+TRANSACTION_MARKERS = Metric(
+    "anabranch_transaction_markers_total",
+    Kind.COUNTER,
+    "Markers that ended a transaction in a partition, and attempts that failed and are repeated.",
+    ("outcome",),
+)
+TRANSACTION_TIMEOUTS = Metric(
+    "anabranch_transaction_timeouts_total",
+    Kind.COUNTER,
+    "Transactions that were aborted because their producer did not end them in time.",
+)
 
 METRICS = (
     BUILD_INFO,
@@ -188,6 +212,10 @@ METRICS = (
     GROUP_DIVERTED_KEYS,
     GROUP_DEAD_LETTERS,
     INDIVIDUAL_COMMIT_BYTES,
+    TRANSACTIONS,
+    TRANSACTION_OLDEST_SECONDS,
+    TRANSACTION_MARKERS,
+    TRANSACTION_TIMEOUTS,
 )
 
 

@@ -83,6 +83,7 @@ class MetricsListener:
     def _collect(self) -> Iterator[tuple[Metric, Values]]:
         yield BUILD_INFO, {(version("anabranch"),): 1}
         yield from self._broker.groups.collect_metrics()
+        yield from self._broker.transactions.collect_metrics()
 
 
 def _field(fields: list[str], name: str) -> str:

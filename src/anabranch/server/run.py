@@ -52,6 +52,7 @@ class Server:
                 self.broker.set_endpoint(bound.name, bound.advertised_host, bound.advertised_port)
             self.addresses.append(f"{bound.name}://{bound.host or '*'}:{bound.port}")
         self.broker.groups.start()
+        self.broker.transactions.start()
         self._housekeeping.start()
         await self._serve_metrics()
 
@@ -84,6 +85,7 @@ class Server:
             listener.close()
         for topic in self.broker.topics:
             self.broker.purgatory.finish_all(topic.partitions)
+        self.broker.transactions.stop()
         self.broker.groups.stop()
         for listener in self.listeners:
             await listener.wait_closed(_GRACE_S)

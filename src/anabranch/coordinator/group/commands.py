@@ -162,6 +162,29 @@ class CommitAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTxnOffsets:
+    """Commit offsets with the transaction of a producer."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    offsets: tuple[OffsetToCommit, ...]
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransaction:
+    """A producer's transaction is decided: its offsets in this shard are too."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectedOffset:
     """An offset that follows from what the group committed elsewhere.
 
@@ -234,6 +257,8 @@ Command = (
     | Heartbeat
     | LeaveGroup
     | CommitOffsets
+    | CommitTxnOffsets
+    | EndTransaction
     | ProjectOffsets
     | DeleteOffsets
     | DeleteGroup

@@ -15,10 +15,12 @@ Rules
 - An offset expires `offsets.retention.minutes` after its group became empty, or after its commit
   where the group has no protocol or a consuming group is not subscribed to the topic any more
   (KIP-211). An empty group without offsets is forgotten.
+- What is pending in a transaction protects its group, and the offset that it may replace, from
+  being forgotten by time or with the group (see `txn_offsets`).
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from anabranch.coordinator.cooperative.book import GroupProgress, ProgressDraft
 from anabranch.coordinator.cooperative.plain_commit import check_owner, take_plain_commit
@@ -46,12 +48,15 @@ from anabranch.coordinator.group.draft import session_timer
 from anabranch.coordinator.group.records import GroupRecord, GroupWritten, OffsetCommitted
 from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.group.subscription import group_topics
+from anabranch.coordinator.group.txn_offsets import PendingOffsets
 from anabranch.coordinator.runtime.result import Result, TimerChange
 from anabranch.model.errors import ErrorCode
 
 Group = ClassicGroup | ConsumerGroup
 # The committed offsets of one group, by (topic, partition).
 Offsets = Mapping[tuple[str, int], CommittedOffset]
+# The partitions for which a group has offsets pending in transactions, by (topic, partition).
+Pending = Collection[tuple[str, int]]
 
 _NO_TOPIC_ID = bytes(16)
 _NO_TIMESTAMP = -1
@@ -169,7 +174,11 @@ def _session_restarted(group: Group | None, member_id: str, now_ms: int) -> tupl
 
 
 def project_offsets(
-    group: Group | None, offsets: Offsets, command: ProjectOffsets, progress: GroupProgress
+    group: Group | None,
+    offsets: Offsets,
+    command: ProjectOffsets,
+    progress: GroupProgress,
+    pending: Pending,
 ) -> Result:
     """Commit what follows from other commits of the group, where that says something new."""
     if group is None:
@@ -189,6 +198,7 @@ def project_offsets(
             )
             for projected in command.offsets
             if (projected.topic_id, projected.partition) not in progress
+            and (projected.topic, projected.partition) not in pending
             and _is_news(offsets, projected)
         )
     )
@@ -205,7 +215,9 @@ def _is_news(offsets: Offsets, projected: ProjectedOffset) -> bool:
 # Delete -----------------------------------------------------------------------------------------
 
 
-def delete_offsets(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Result:
+def delete_offsets(
+    group: Group | None, offsets: Offsets, command: DeleteOffsets, pending: Pending
+) -> Result:
     """Forget offsets of topics that nobody in the group is subscribed to."""
     error = _check_delete_offsets(group, command)
     if error is not ErrorCode.NONE:
@@ -219,7 +231,7 @@ def delete_offsets(group: Group | None, offsets: Offsets, command: DeleteOffsets
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
             continue
         errors.append(ErrorCode.NONE)
-        if (topic, partition) in offsets:
+        if (topic, partition) in offsets or (topic, partition) in pending:
             records.append(_forgotten(group.group_id, topic, partition))
     return Result(records=tuple(records), response=DeleteOffsetsAnswer(errors=tuple(errors)))
 
@@ -243,30 +255,30 @@ def _check_delete_offsets(group: Group | None, command: DeleteOffsets) -> ErrorC
     return ErrorCode.NONE
 
 
-def delete_group(group: Group | None, offsets: Offsets) -> Result:
+def delete_group(group: Group | None, offsets: Offsets, pending: Pending) -> Result:
     """Forget an empty group and everything it committed.
 
     Ids that were handed out and not joined with yet go too; their clients join anew.
     """
-    error = _check_delete_group(group)
+    error = _check_delete_group(group, pending)
     if error is not ErrorCode.NONE:
         return Result(response=DeleteGroupAnswer(error=error))
     assert group is not None
-    pending = group.pending_members if isinstance(group, ClassicGroup) else ()
+    pending_members = group.pending_members if isinstance(group, ClassicGroup) else ()
     return Result(
         records=_forget_group(group, offsets),
         response=DeleteGroupAnswer(),
         timers=tuple(
             TimerChange(session_timer(group.group_id, member_id), None)
-            for member_id in sorted(pending)
+            for member_id in sorted(pending_members)
         ),
     )
 
 
-def _check_delete_group(group: Group | None) -> ErrorCode:
+def _check_delete_group(group: Group | None, pending: Pending) -> ErrorCode:
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if not _is_empty(group):
+    if not _is_empty(group) or pending:
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE
 
@@ -289,13 +301,18 @@ def _forgotten(group_id: str, topic: str, partition: int) -> OffsetCommitted:
     return OffsetCommitted(group_id=group_id, topic=topic, partition=partition, value=None)
 
 
-def delete_topic_offsets(offsets_by_group: Mapping[str, Offsets], topic: str) -> Result:
+def delete_topic_offsets(
+    offsets_by_group: Mapping[str, Offsets], pending: PendingOffsets, topic: str
+) -> Result:
     """The topic is gone; in every group of the shard nothing was committed for it."""
+    groups = dict.fromkeys((*offsets_by_group, *pending.groups()))
     return Result(
         records=tuple(
             _forgotten(group_id, name, partition)
-            for group_id, offsets in offsets_by_group.items()
-            for name, partition in offsets
+            for group_id in groups
+            for name, partition in dict.fromkeys(
+                (*offsets_by_group.get(group_id, ()), *pending.of_group(group_id))
+            )
             if name == topic
         )
     )
@@ -305,18 +322,19 @@ def delete_topic_offsets(offsets_by_group: Mapping[str, Offsets], topic: str) ->
 
 
 def expire_offsets(
-    group: Group, offsets: Offsets, settings: GroupSettings, now_ms: int
+    group: Group, offsets: Offsets, pending: Pending, settings: GroupSettings, now_ms: int
 ) -> tuple[GroupRecord, ...]:
     """What of one group has expired; the group itself when nothing and nobody is left."""
     topics = _protected_topics(group)
     expired = [
         (topic, partition)
         for (topic, partition), offset in offsets.items()
-        if _is_expired(group, topic, topics, offset, settings, now_ms)
+        if (topic, partition) not in pending
+        and _is_expired(group, topic, topics, offset, settings, now_ms)
     ]
     # Kafka forgets a group also while somebody it gave an id to is about to join.
     is_unused = _is_empty(group) and not (isinstance(group, ClassicGroup) and group.pending_members)
-    if is_unused and len(expired) == len(offsets):
+    if is_unused and not pending and len(expired) == len(offsets):
         return _forget_group(group, offsets)
     return tuple(_forgotten(group.group_id, topic, partition) for topic, partition in expired)
 

@@ -1,9 +1,10 @@
 """What changes a shard: the records that `replay` takes.
 
 Durable records are Kafka's own (types 1 and 2 of `__consumer_offsets`, a None value being the
-tombstone), those of consumer groups (see `consumer_records`) and those of individual commits, which
-have a journal of their own (see `cooperative.records`); `ClassicGroupChanged` and `ImageChanged`
-are soft, and no journal ever sees them.
+tombstone, and the markers that end transactions there), those of consumer groups (see
+`consumer_records`) and those of individual commits, which have a journal of their own (see
+`cooperative.records`); `ClassicGroupChanged` and `ImageChanged` are soft, and no journal ever sees
+them.
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,27 @@ class OffsetCommitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetPending:
+    """Type 1 in a transactional batch: an offset that counts if the transaction is committed."""
+
+    is_durable: ClassVar[bool] = True
+    producer_id: int
+    producer_epoch: int
+    offset: OffsetCommitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionEnded:
+    """A marker: whatever a producer has pending in this shard counts now, or is forgotten."""
+
+    is_durable: ClassVar[bool] = True
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupWritten:
     """Type 2: a classic group without its soft state, or None when it is forgotten."""
 
@@ -45,6 +67,8 @@ class ClassicGroupChanged:
 
 GroupRecord = (
     OffsetCommitted
+    | OffsetPending
+    | TransactionEnded
     | GroupWritten
     | ClassicGroupChanged
     | ConsumerGroupRecord

@@ -93,8 +93,15 @@ from anabranch.coordinator.group.records import (
     GroupRecord,
     GroupWritten,
     OffsetCommitted,
+    OffsetPending,
+    TransactionEnded,
 )
 from anabranch.coordinator.group.settings import GroupSettings
+from anabranch.coordinator.group.txn_offsets import (
+    PendingOffsets,
+    commit_txn_offsets,
+    end_transaction,
+)
 from anabranch.coordinator.runtime.result import Result, TimerChange, TimerKey
 from anabranch.model.cluster_image import ClusterImage
 
@@ -138,6 +145,7 @@ class GroupShard:
         self.image = ClusterImage()
         self._groups: dict[str, Group] = {}
         self._offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+        self.pending_offsets = PendingOffsets()
         self._book = ProgressBook()
         # The members of consumer groups here: a share of the broker's heartbeats is each one's.
         self.consumer_members = 0
@@ -151,7 +159,7 @@ class GroupShard:
     def group(self, group_id: str) -> Group | None:
         """A group, also one that has never had a member and only holds offsets."""
         group = self._groups.get(group_id)
-        if group is None and group_id in self._offsets:
+        if group is None and (group_id in self._offsets or self.pending_offsets.of_group(group_id)):
             return ClassicGroup(group_id=group_id)
         return group
 
@@ -181,7 +189,7 @@ class GroupShard:
         return epochs
 
     def group_ids(self) -> list[str]:
-        return sorted(self._groups.keys() | self._offsets.keys())
+        return sorted(self._groups.keys() | self._offsets.keys() | self.pending_offsets.groups())
 
     def environment(self, group_id: str) -> Environment:
         """What a decision about a consumer group may know beside the group."""
@@ -208,12 +216,18 @@ class GroupShard:
                     return self._classic_in_consumer(group, command, now_ms)
                 return self._classic(group, command, now_ms)
             case c.CommitOffsets():
-                group_id = command.group_id
-                progress = self.progress(group_id)
-                result = commit_offsets(
-                    self.group(group_id), command, progress, self.settings, now_ms
-                )
+                group, progress = self.group(command.group_id), self.progress(command.group_id)
+                result = commit_offsets(group, command, progress, self.settings, now_ms)
                 return self._with_progress_forgotten(result)
+            case c.CommitTxnOffsets():
+                group, progress = self.group(command.group_id), self.progress(command.group_id)
+                return commit_txn_offsets(group, command, progress, self.settings, now_ms)
+            case c.EndTransaction():
+                return self._end_transaction(command)
+            case c.ProjectOffsets() | c.DeleteOffsets() | c.DeleteGroup() | c.DeleteTopicOffsets():
+                return self._with_progress_forgotten(self._change_offsets(command))
+            case c.ExpireOffsets():
+                return self._expire(now_ms)
             case TakeAcks():
                 return self._take_acks(command, now_ms)
             case TakeDecisions():
@@ -223,24 +237,6 @@ class GroupShard:
             case CountStuck():
                 settings = self._surroundings.cooperative_settings(command.group_id)
                 return count_stuck(self.progress(command.group_id), command, settings, now_ms)
-            case c.ProjectOffsets():
-                group_id = command.group_id
-                offsets, progress = self.offsets(group_id), self.progress(group_id)
-                result = project_offsets(self.group(group_id), offsets, command, progress)
-                return self._with_progress_forgotten(result)
-            case c.DeleteOffsets():
-                group_id = command.group_id
-                result = delete_offsets(self.group(group_id), self.offsets(group_id), command)
-                return self._with_progress_forgotten(result)
-            case c.DeleteGroup():
-                group_id = command.group_id
-                result = delete_group(self.group(group_id), self.offsets(group_id))
-                return self._with_progress_forgotten(result)
-            case c.DeleteTopicOffsets():
-                result = delete_topic_offsets(self._offsets, command.topic)
-                return self._with_progress_forgotten(result)
-            case c.ExpireOffsets():
-                return self._expire(now_ms)
             case c.TimerFired():
                 return self._timer_fired(command.key, now_ms)
             case c.Loaded():
@@ -265,6 +261,22 @@ class GroupShard:
                 return draft.result()
             case _:
                 assert_never(command)
+
+    def _change_offsets(
+        self, command: c.ProjectOffsets | c.DeleteOffsets | c.DeleteGroup | c.DeleteTopicOffsets
+    ) -> Result:
+        if isinstance(command, c.DeleteTopicOffsets):
+            return delete_topic_offsets(self._offsets, self.pending_offsets, command.topic)
+        group_id = command.group_id
+        group, offsets = self.group(group_id), self.offsets(group_id)
+        pending = self.pending_offsets.of_group(group_id)
+        match command:
+            case c.ProjectOffsets():
+                return project_offsets(group, offsets, command, self.progress(group_id), pending)
+            case c.DeleteOffsets():
+                return delete_offsets(group, offsets, command, pending)
+            case c.DeleteGroup():
+                return delete_group(group, offsets, pending)
 
     def _consumer_heartbeat(self, command: cc.ConsumerHeartbeat, now_ms: int) -> Result:
         group = self._groups.get(command.group_id)
@@ -319,7 +331,8 @@ class GroupShard:
         for group_id in self.group_ids():
             group = self.group(group_id)
             assert group is not None
-            records += expire_offsets(group, self.offsets(group_id), self.settings, now_ms)
+            offsets, pending = self.offsets(group_id), self.pending_offsets.of_group(group_id)
+            records += expire_offsets(group, offsets, pending, self.settings, now_ms)
         return self._with_progress_forgotten(Result(records=tuple(records)))
 
     def _timer_fired(self, key: TimerKey, now_ms: int) -> Result:
@@ -404,6 +417,18 @@ class GroupShard:
         ]
         return Result(records=(cr.ImageChanged(image=command.image),), timers=tuple(timers))
 
+    # Transactions ---------------------------------------------------------------------------------
+
+    def _end_transaction(self, command: c.EndTransaction) -> Result:
+        result = end_transaction(self.pending_offsets, self._book, command)
+        applied = Result(records=result.response.applied)
+        forgotten = [
+            record
+            for record in self._with_progress_forgotten(applied).records
+            if type(record) is ProgressForgotten
+        ]
+        return dataclasses.replace(result, records=(*forgotten, *result.records))
+
     # Individual commits ---------------------------------------------------------------------------
 
     def _take_acks(self, command: TakeAcks, now_ms: int) -> Result:
@@ -457,8 +482,9 @@ class GroupShard:
 
     def _place_of(self, record: OffsetCommitted) -> Place:
         """Where a committed offset is, by the id that its topic has, or had when it was written."""
-        value = record.value or self._offsets[record.group_id][record.topic, record.partition]
-        topic_id = value.topic_id
+        value = record.value or self.offsets(record.group_id).get((record.topic, record.partition))
+        # There is none where all that is forgotten is pending in a transaction.
+        topic_id = value.topic_id if value is not None else _NO_TOPIC_ID
         if topic_id == _NO_TOPIC_ID and record.topic in self.image.topics:
             topic_id = self.image.topics[record.topic].topic_id
         return topic_id, record.partition
@@ -468,7 +494,14 @@ class GroupShard:
     def replay(self, record: GroupRecord) -> None:
         match record:
             case OffsetCommitted():
+                self.pending_offsets.replay_committed(record)
                 self._replay_offset(record)
+            case OffsetPending():
+                self.pending_offsets.replay_pending(record)
+            case TransactionEnded():
+                ended = self.pending_offsets.end(record.producer_id, is_commit=record.is_commit)
+                for offset in ended:
+                    self._replay_offset(offset)
             case GroupWritten():
                 if record.group is not None:
                     self._put_classic(record.group)

@@ -12,17 +12,26 @@ from crc32c import crc32c
 
 from anabranch.engine.journal.errors import JournalError
 from anabranch.model.errors import KafkaError
-from anabranch.wire.record_batch import HEADER_SIZE, MAGIC_V2, iter_records, read_header
+from anabranch.wire.record_batch import (
+    HEADER_SIZE,
+    MAGIC_V2,
+    TRANSACTIONAL_FLAG,
+    iter_records,
+    read_header,
+)
 from anabranch.wire.varint import append_varint, read_varint
 
 Entry = tuple[bytes, bytes | None]
+# A producer's id and epoch.
+Producer = tuple[int, int]
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC = Struct(">I")
 _CRC_POS = 17
 _CRC_COVERED_FROM = 21
 _LENGTH_PREFIX_SIZE = 12
-_NO_PRODUCER = -1
+_NO_PRODUCER = (-1, -1)
+_NO_SEQUENCE = -1
 
 _ATTRIBUTES_AND_TIME = b"\0\0"  # no attributes; the time is the batch's
 _NO_VALUE = b"\x01"  # a length of -1
@@ -46,9 +55,17 @@ _VARINTS = [_make_varint(number) for number in range(1024)]
 
 
 def build_entries(
-    entries: Sequence[Entry], *, timestamp_ms: int, base_offset: int = 0, leader_epoch: int = 0
+    entries: Sequence[Entry],
+    *,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    producer: Producer | None = None,
 ) -> bytearray:
-    """A batch of `entries`, all of one time, as a log takes it."""
+    """A batch of `entries`, all of one time, as a log takes it.
+
+    With a producer it belongs to that one's transaction, and counts when a marker says so.
+    """
     parts: list[bytes] = []
     for delta, (key, value) in enumerate(entries):
         record = b"".join(
@@ -73,13 +90,12 @@ def build_entries(
         leader_epoch,
         MAGIC_V2,
         0,
-        0,
+        0 if producer is None else TRANSACTIONAL_FLAG,
         len(entries) - 1,
         timestamp_ms,
         timestamp_ms,
-        _NO_PRODUCER,
-        _NO_PRODUCER,
-        _NO_PRODUCER,
+        *(producer or _NO_PRODUCER),
+        _NO_SEQUENCE,
         len(entries),
     )
     with memoryview(batch) as view:

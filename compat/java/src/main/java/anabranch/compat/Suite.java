@@ -118,6 +118,7 @@ public final class Suite {
       Suite suite = new Suite();
       suite.add("produce and consume", () -> new ProduceConsumeChecks(broker).addTo(suite));
       suite.add("producers", () -> new ProducerChecks(broker).addTo(suite));
+      suite.add("transactions", () -> new TransactionChecks(broker).addTo(suite));
       suite.add("offsets", () -> new OffsetChecks(broker).addTo(suite));
       suite.add("topics", () -> new TopicAdminChecks(broker).addTo(suite));
       suite.add("cluster", () -> new ClusterAdminChecks(broker).addTo(suite));

@@ -1,0 +1,1 @@
+"""`anabranch transactions`: see what transactions are doing, and end those that hang."""

@@ -1,0 +1,58 @@
+"""DescribeTransactions (65), version 0: what transactions are doing, and where (KIP-664)."""
+
+from collections.abc import Iterable
+
+from anabranch.broker.broker import Broker
+from anabranch.coordinator.transaction.state import TopicPartition
+from anabranch.handlers.route import RequestContext, route
+from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.wire.messages.describe_transactions import (
+    DESCRIBE_TRANSACTIONS,
+    DescribedTransactionState,
+    DescribedTransactionTopic,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            _describe(broker, transactional_id) for transactional_id in request.transactional_ids
+        ]
+    )
+
+
+def _describe(broker: Broker, transactional_id: str) -> DescribedTransactionState:
+    try:
+        found = broker.transactions.describe(transactional_id)
+        error = found.error
+    except KafkaError as refusal:
+        error = refusal.code
+    if error is not ErrorCode.NONE:
+        # Nothing else is known, and Kafka leaves the rest at zero then.
+        return DescribedTransactionState(error_code=error, transactional_id=transactional_id)
+    return DescribedTransactionState(
+        transactional_id=transactional_id,
+        transaction_state=found.state,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_timestamp_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=_by_topic(found.partitions),
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[DescribedTransactionTopic]:
+    topics: dict[str, list[int]] = {}
+    for name, index in partitions:
+        topics.setdefault(name, []).append(index)
+    return [
+        DescribedTransactionTopic(topic=name, partitions=indexes)
+        for name, indexes in topics.items()
+    ]
+
+
+ROUTE = route(DESCRIBE_TRANSACTIONS, "0", handle)
