@@ -131,6 +131,15 @@ def test_a_group_goes_on_from_what_it_committed():
     assert step.partition.stable_offset == 40
 
 
+def test_a_committed_offset_beyond_the_end_is_the_end():
+    """What comes there later was done by nobody."""
+    desk = Desk()
+    end = desk.logs[PLACE].end
+    desk.commit(end + 1000)
+    desk.holds("a", 6, {LOW: 5})
+    assert desk.ack("a", 6, ack(LOW, 5, 45)).partition.stable_offset == end
+
+
 def test_a_commit_of_a_former_topic_is_none():
     """What was committed for another topic of that name says nothing about this one."""
     desk = Desk()

@@ -118,7 +118,8 @@ class Commits(RuleBasedStateMachine):
             return self.oracle
         begun = Oracle()
         if self.has_offset:
-            begun.take(set(SLOTS), self.committed, set())
+            # Beyond the end of the log nothing is done, whatever was committed.
+            begun.take(set(SLOTS), min(self.committed, self.log.end), set())
         return begun
 
     # What happens -------------------------------------------------------------------------------

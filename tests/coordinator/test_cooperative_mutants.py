@@ -274,8 +274,17 @@ MUTANTS = [
         "S5",
         individual_commit,
         "_take_partition",
-        "new_progress(committed.offset if committed is not None else NO_OFFSET)",
+        "new_progress(min(offset, asked.facts.log_end_offset))",
         "new_progress(NO_OFFSET)",
+        BOOK,
+    ),
+    Mutant(
+        "a committed offset beyond the end of the log is the end",
+        "S5",
+        individual_commit,
+        "_take_partition",
+        "min(offset, asked.facts.log_end_offset)",
+        "offset",
         BOOK,
     ),
     # Plain commits and resets
