@@ -450,6 +450,8 @@ class Stage:
             {"bootstrap.servers": self.broker.bootstrap, "group.id": "reader", "log_level": 0}
         )
         try:
+            if topic not in consumer.list_topics(timeout=30).topics:
+                return  # nothing was put aside yet
             _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
             consumer.assign([TopicPartition(topic, 0, 0)])
             offset = -1
