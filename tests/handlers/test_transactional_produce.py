@@ -204,3 +204,27 @@ def test_a_produce_that_breaks_when_its_turn_comes(
     producing.deferred.deliver_to(lambda answer: None, failures.append)
     node.loop.finish_jobs()
     assert [repr(error) for error in failures] == ["RuntimeError('broken')"]
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_numbers_of_an_ended_transaction_are_not_used_again(
+    transaction_node: TransactionNode, is_commit: bool
+) -> None:
+    """Another batch with the same sequence is no duplicate: its records would be lost.
+
+    A producer does so when it aborts without knowing what became of a batch.
+    """
+    node = transaction_node
+    producer = node.start_producer()
+    for sequence in (0, 0, 1):
+        node.add(producer, ("t", 0))
+        assert node.produce(producer, sequence=sequence, version=OLD[0]) == [0]
+    assert node.log().log_end_offset == 2  # within its transaction it is a duplicate
+    node.end(producer, is_commit=is_commit, version=OLD[1])
+    node.add(producer, ("t", 0))
+    out_of_order = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert node.produce(producer, sequence=1, version=OLD[0]) == out_of_order
+    assert node.produce(producer, sequence=2, version=OLD[0]) == [0]
+    assert node.produce(producer, sequence=1, version=OLD[0]) == out_of_order
+    assert node.produce(producer, sequence=2, version=OLD[0]) == [0]
+    assert node.log().log_end_offset == 4
