@@ -10,8 +10,8 @@ The rules, as in Kafka's ProducerStateManager:
 - a batch equal in first and last sequence to one of the five is a duplicate, not an error, unless
   that one belongs to a transaction that has ended. No producer repeats what it has committed or
   aborted, but one that aborts while it does not know what became of a batch may use its numbers
-  again for the next transaction (librdkafka after a lost connection). Kafka answers that the records
-  are written, and they are lost; here the producer is told, and aborts;
+  again for the next transaction (librdkafka after a lost connection). Kafka answers that the
+  records are written, and they are lost; here the producer is told, and aborts;
 - a lower epoch is fenced; a higher one must start at sequence 0;
 - while a producer's transaction is open, all that it writes belongs to it (KIP-98);
 - a marker ends the transaction. One of a newer epoch also ends that of the producer, so what an
