@@ -7,6 +7,7 @@ import pytest
 from handler_calls import make_batch
 from transaction_calls import ID, JOURNAL, OLD, TransactionNode
 
+from anabranch.coordinator.transaction.commands import AbortTransaction
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.wire.record_batch import TRANSACTIONAL_FLAG
@@ -204,6 +205,23 @@ def test_a_produce_that_breaks_when_its_turn_comes(
     producing.deferred.deliver_to(lambda answer: None, failures.append)
     node.loop.finish_jobs()
     assert [repr(error) for error in failures] == ["RuntimeError('broken')"]
+
+
+def test_a_transaction_that_ends_while_the_disk_is_waited_for_takes_no_records(
+    make_transaction_node: Callable[..., TransactionNode],
+) -> None:
+    """They would come after its marker, and open what nobody ends."""
+    node = make_transaction_node("flush.on.acks.all=true")
+    first = node.begin_init()
+    node.loop.finish_jobs()
+    producing = node.begin_produce((first.answer.producer_id, first.answer.producer_epoch))
+    node.broker.transactions.submit(ID, AbortTransaction(transactional_id=ID))
+    while node.loop.finish_jobs():
+        pass
+    answered = producing.answer.responses[0].partition_responses[0]
+    assert answered.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert node.log().last_stable_offset == node.log().log_end_offset
+    assert not node.log().transactions.open
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
