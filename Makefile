@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint fuzz soak bench bench-rebalance bench-branches bench-cooperative compat-java compat-answers compat-kcat compat-go compat-streams lock clean help
+.PHONY: run test setup lint fuzz soak bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -52,6 +52,9 @@ bench-branches: setup ## branch topics: cost of filtered fetches, a group at wor
 
 bench-cooperative: setup ## many workers on one partition, beside Apache Kafka and Parallel Consumer
 	$(BIN)/python bench/cooperative.py
+
+bench-transactions: setup ## transactional produce of the Java client, beside Apache Kafka
+	$(BIN)/python bench/transactions.py
 
 compat-java: setup ## the Java client and Kafka's own tools against us (needs Java 17 and Maven)
 	$(BIN)/python compat/java/run.py

@@ -57,7 +57,7 @@ def ratio(metric: Metric, ours: float, theirs: float) -> float:
     return better / worse if worse else float("inf")
 
 
-def table(theirs: Figures, ours: Figures) -> str:
+def table(theirs: Figures, ours: Figures, metrics: Sequence[Metric] = METRICS) -> str:
     """The aligned comparison; rows without a value on either side are left out."""
     header = [
         "",
@@ -71,7 +71,7 @@ def table(theirs: Figures, ours: Figures) -> str:
         "of medians",
     ]
     rows = [header]
-    for metric in METRICS:
+    for metric in metrics:
         left, right = theirs.get(metric.key, ()), ours.get(metric.key, ())
         if not left or not right:
             continue

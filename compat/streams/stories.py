@@ -61,7 +61,28 @@ def two_processes(app: WordCount) -> None:
     app.finish()
 
 
-STORIES: Mapping[str, Story] = {"one process": one_process, "zombie": two_processes}
+def broker(app: WordCount) -> None:
+    """The broker dies again and again, at last together with the process that it serves."""
+    process = app.start()
+    for round_number in range(5):
+        app.wait_for_counts(500)
+        app.sleep(0.1, 1.5)
+        app.server.kill()
+        if round_number == 4:
+            app.kill(process)
+        app.sleep(0.1, 1.0)
+        app.server.start()
+        if round_number == 4:
+            app.start()
+    app.wait_for_counts(500)
+    app.finish()
+
+
+STORIES: Mapping[str, Story] = {
+    "one process": one_process,
+    "zombie": two_processes,
+    "broker": broker,
+}
 
 
 # What must be true of it ----------------------------------------------------------------------
@@ -103,6 +124,8 @@ def _follower_saw_the_same(app: WordCount) -> None:
 
 def _kills_left_aborted_records(app: WordCount) -> None:
     """Otherwise all of this shows nothing."""
+    if app.kill_count < 2:
+        raise LookupError("a single kill may have come between two transactions")
     aborted = len(app.output("read_uncommitted")) - len(app.output())
     assert aborted > 0, f"no aborted record after {app.kill_count} kills"
 
@@ -114,6 +137,11 @@ def _changelog_agrees(app: WordCount) -> None:
 def _group_is_at_the_end(app: WordCount) -> None:
     lag = app.input_lag()
     assert not any(lag.values()), f"the group is behind the end of its input: {lag}"
+
+
+def _nothing_is_open(app: WordCount) -> None:
+    unstable = app.unstable()
+    assert not unstable, f"offsets that a reader of committed records cannot reach: {unstable}"
 
 
 def _repartition_topic_is_purged(app: WordCount) -> None:
@@ -128,6 +156,7 @@ _AFTERWARDS: Mapping[str, Story] = {
     "kills left aborted records": _kills_left_aborted_records,
     "the changelog agrees": _changelog_agrees,
     "the group is at the end of its input": _group_is_at_the_end,
+    "no transaction is left open": _nothing_is_open,
     "the repartition topic is purged": _repartition_topic_is_purged,
 }
 

@@ -7,6 +7,7 @@ they wrote is judged only by what the broker shows to a reader.
 from __future__ import annotations
 
 import collections
+import functools
 import random
 import shutil
 import threading
@@ -272,6 +273,24 @@ class WordCount:
             }
         finally:
             consumer.close()
+
+    def unstable(self) -> dict[str, int]:
+        """How many offsets an open transaction keeps from readers, by topic."""
+        topics = (self.output_topic, self.changelog_topic, self.repartition_topic)
+        partitions = [TopicPartition(topic, n) for topic in topics for n in range(PARTITION_COUNT)]
+        ends: dict[str, list[int]] = {}
+        for isolation_level in ("read_uncommitted", "read_committed"):
+            consumer = _consumer(self.servers, isolation_level)
+            watermarks = functools.partial(
+                consumer.get_watermark_offsets, timeout=PATIENCE_SECONDS, cached=False
+            )
+            ends[isolation_level] = [watermarks(partition)[1] for partition in partitions]
+            consumer.close()
+        return {
+            f"{partition.topic}-{partition.partition}": end - stable
+            for partition, end, stable in zip(partitions, *ends.values(), strict=True)
+            if end != stable
+        }
 
     def purged(self) -> int:
         """How many records were deleted from the beginning of the repartition topic."""

@@ -7,6 +7,7 @@ import pytest
 from handler_calls import make_batch
 from transaction_calls import ID, JOURNAL, OLD, TransactionNode
 
+from anabranch.coordinator.transaction.commands import AbortTransaction
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from anabranch.wire.record_batch import TRANSACTIONAL_FLAG
@@ -204,3 +205,44 @@ def test_a_produce_that_breaks_when_its_turn_comes(
     producing.deferred.deliver_to(lambda answer: None, failures.append)
     node.loop.finish_jobs()
     assert [repr(error) for error in failures] == ["RuntimeError('broken')"]
+
+
+def test_a_transaction_that_ends_while_the_disk_is_waited_for_takes_no_records(
+    make_transaction_node: Callable[..., TransactionNode],
+) -> None:
+    """They would come after its marker, and open what nobody ends."""
+    node = make_transaction_node("flush.on.acks.all=true")
+    first = node.begin_init()
+    node.loop.finish_jobs()
+    producing = node.begin_produce((first.answer.producer_id, first.answer.producer_epoch))
+    node.broker.transactions.submit(ID, AbortTransaction(transactional_id=ID))
+    while node.loop.finish_jobs():
+        pass
+    answered = producing.answer.responses[0].partition_responses[0]
+    assert answered.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert node.log().last_stable_offset == node.log().log_end_offset
+    assert not node.log().transactions.open
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_numbers_of_an_ended_transaction_are_not_used_again(
+    transaction_node: TransactionNode, is_commit: bool
+) -> None:
+    """Another batch with the same sequence is no duplicate: its records would be lost.
+
+    A producer does so when it aborts without knowing what became of a batch.
+    """
+    node = transaction_node
+    producer = node.start_producer()
+    for sequence in (0, 0, 1):
+        node.add(producer, ("t", 0))
+        assert node.produce(producer, sequence=sequence, version=OLD[0]) == [0]
+    assert node.log().log_end_offset == 2  # within its transaction it is a duplicate
+    node.end(producer, is_commit=is_commit, version=OLD[1])
+    node.add(producer, ("t", 0))
+    out_of_order = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert node.produce(producer, sequence=1, version=OLD[0]) == out_of_order
+    assert node.produce(producer, sequence=2, version=OLD[0]) == [0]
+    assert node.produce(producer, sequence=1, version=OLD[0]) == out_of_order
+    assert node.produce(producer, sequence=2, version=OLD[0]) == [0]
+    assert node.log().log_end_offset == 4

@@ -23,7 +23,7 @@ from anabranch.coordinator.transaction.commands import (
     VerifyPartitions,
 )
 from anabranch.coordinator.transaction.state import TopicPartition, TransactionVersion
-from anabranch.handlers.transaction_answers import answer
+from anabranch.handlers.transaction_answers import answer, is_still_open
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.record_batch import HEADER_SIZE, TRANSACTIONAL_FLAG
 
@@ -96,7 +96,13 @@ def ask_coordinator(
         return {}
 
     def refusals(outcome: PartitionsAnswer | KafkaError) -> Refusals:
-        return _refusals(outcome, unknown, version)
+        refused = _refusals(outcome, unknown, version)
+        taken = tuple(place for place in unknown if place not in refused)
+        if taken and not is_still_open(broker, transactional_id, producer, taken):
+            # The truth is told when it asks again.
+            ended = PartitionsAnswer(error=ErrorCode.CONCURRENT_TRANSACTIONS)
+            refused = {**refused, **_refusals(ended, taken, version)}
+        return refused
 
     return answer(broker, transactional_id, command, refusals)
 

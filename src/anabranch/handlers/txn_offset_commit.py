@@ -25,7 +25,7 @@ from anabranch.coordinator.transaction.commands import (
     PartitionsAnswer,
     VerifyPartitions,
 )
-from anabranch.coordinator.transaction.state import TransactionState, TransactionVersion
+from anabranch.coordinator.transaction.state import TransactionVersion
 from anabranch.handlers import group_answers, transaction_answers
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -117,7 +117,11 @@ def _commit(
 
     def resume(code: ErrorCode) -> None:
         try:
-            if code is ErrorCode.NONE and not _is_still_open(broker, request):
+            producer = (request.producer_id, request.producer_epoch)
+            places = [broker.groups.offsets_partition(request.group_id)]
+            if code is ErrorCode.NONE and not transaction_answers.is_still_open(
+                broker, request.transactional_id, producer, places
+            ):
                 code = ErrorCode.CONCURRENT_TRANSACTIONS  # it is told the truth when it asks again
             outcome = go_on(code)
         except Exception as error:
@@ -162,20 +166,6 @@ def _ask_coordinator(
     else:
         return ErrorCode.NONE
     return transaction_answers.answer(broker, request.transactional_id, command, _error_of)
-
-
-def _is_still_open(broker: Broker, request: TxnOffsetCommitRequest) -> bool:
-    """Whether a transaction that has waited for the disk was not ended meanwhile.
-
-    Its time may have been up, for example. Offsets that come after the markers would never end.
-    """
-    transaction = broker.transactions.describe(request.transactional_id)
-    return (
-        transaction.state == TransactionState.ONGOING.value
-        and transaction.producer_id == request.producer_id
-        and transaction.producer_epoch == request.producer_epoch
-        and broker.groups.offsets_partition(request.group_id) in transaction.partitions
-    )
 
 
 def _error_of(outcome: PartitionsAnswer | KafkaError) -> ErrorCode:

@@ -7,7 +7,11 @@ repeated batch with its original offsets and to refuse a gap.
 The rules, as in Kafka's ProducerStateManager:
 - a producer id that is not known may start at any sequence (its state may have expired);
 - the same epoch must go on with the next sequence; 0 follows 2^31 - 1;
-- a batch equal in first and last sequence to one of the five is a duplicate, not an error;
+- a batch equal in first and last sequence to one of the five is a duplicate, not an error, unless
+  that one belongs to a transaction that has ended. No producer repeats what it has committed or
+  aborted, but one that aborts while it does not know what became of a batch may use its numbers
+  again for the next transaction (librdkafka after a lost connection). Kafka answers that the
+  records are written, and they are lost; here the producer is told, and aborts;
 - a lower epoch is fenced; a higher one must start at sequence 0;
 - while a producer's transaction is open, all that it writes belongs to it (KIP-98);
 - a marker ends the transaction. One of a newer epoch also ends that of the producer, so what an
@@ -126,6 +130,8 @@ class ProducerStates:
             last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK
             for batch in entry.batches:
                 if batch[0] == base_sequence and batch[1] == last_sequence:
+                    if is_transactional and _has_ended(entry, batch):
+                        raise _reused(producer_id, base_sequence)
                     return batch
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -302,6 +308,20 @@ class ProducerStates:
             for producer_id, entry in self.entries.items()
             if not entry.batches
         }
+
+
+def _has_ended(entry: ProducerEntry, batch: ProducerBatch) -> bool:
+    """Whether a batch of a transactional producer is from before its open transaction, if any."""
+    first_offset = entry.current_txn_first_offset
+    return first_offset < 0 or batch.first_offset < first_offset
+
+
+def _reused(producer_id: int, base_sequence: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {producer_id} sent sequence {base_sequence} again, which was that of another"
+        " batch in a transaction that has ended; abort the transaction and begin again",
+    )
 
 
 def encode_snapshot(states: ProducerStates) -> bytes:
