@@ -1,7 +1,7 @@
 """Kafka Streams, counting words with exactly_once_v2, against a broker; one row per check.
 
     .venv/bin/python compat/streams/run.py                  # against Anabranch of this checkout
-    .venv/bin/python compat/streams/run.py --apache-kafka   # the baseline: everything must pass
+    .venv/bin/python compat/streams/run.py --apache-kafka   # the baseline; see FINDINGS.md
     .venv/bin/python compat/streams/run.py --only zombie    # one of the stories
 
 Needs Java 17 and Maven, which fetches Kafka Streams on the first run; without them it says so and
