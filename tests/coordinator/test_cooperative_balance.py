@@ -126,6 +126,15 @@ def test_the_pause_is_short_for_a_group_that_is_behind(clock: Clock) -> None:
         assert (Verdict.MOVING in verdicts) is acts
 
 
+def test_a_backlog_that_is_gone_is_not_a_load_that_shrinks(clock: Clock) -> None:
+    """It was moved for while the group was behind; the next pause is as short as ever."""
+    for _ in range(3):
+        verdict = clock.look(view(), skewed(), is_behind=True).verdict
+    assert verdict is Verdict.MOVING
+    less = {slot: rate / 2 for slot, rate in skewed().items()}
+    assert Verdict.MOVING in [clock.look(view(), less).verdict for _ in range(8)]
+
+
 def test_records_that_get_cheaper_are_not_fewer(clock: Clock) -> None:
     """What a record is measured to cost falls when members are relieved; the pause is as short."""
     clock.balance.report(PLACE, ALL_SLOTS, 1_000, 20_000_000_000)

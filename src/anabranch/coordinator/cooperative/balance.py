@@ -39,6 +39,7 @@ from anabranch.coordinator.cooperative.resplit import (
     ResplitRules,
     ResplitState,
     Verdict,
+    acted_rate,
     decide,
 )
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, Unit
@@ -160,7 +161,7 @@ class GroupBalance:
             moves = _recut(view, weights, rules)
             if moves:
                 verdict = Verdict.MOVING
-                self._state = ResplitState(now_ms, 0, now_ms, rate)
+                self._state = ResplitState(now_ms, 0, now_ms, acted_rate(rate, is_behind=is_behind))
         self._has_moved = self._has_moved or bool(moves)
         if sum(some.total for some in weights.values()) >= rules.load_min:
             self._weights = weights

@@ -160,8 +160,13 @@ def decide(
         moves = tuple(view.run())
         verdict = Verdict.MOVING if moves else Verdict.STUCK
         if moves:
-            state = ResplitState(now_ms, 0, now_ms, rate)
+            state = ResplitState(now_ms, 0, now_ms, acted_rate(rate, is_behind=is_behind))
     return Decision(state, moves, verdict, view.imbalance, view.hot)
+
+
+def acted_rate(rate: float, *, is_behind: bool) -> float:
+    """What later rates are compared with: a backlog that is gone is not a load that shrinks."""
+    return 0.0 if is_behind else rate
 
 
 def _is_pausing(
