@@ -1,8 +1,6 @@
-"""Loads of slots: weights and their sums, rates that fade, costs that move with slots, hot keys."""
+"""Loads of slots: weights and their sums, rates that fade, costs that move with slots."""
 
 import itertools
-import random
-from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -10,12 +8,9 @@ from hypothesis import strategies as st
 
 from anabranch.coordinator.cooperative.load import (
     ArrivalRates,
-    HotKey,
     RecordCosts,
     SlotWeights,
-    SpaceSaving,
     Strip,
-    cost_of_acks_ns,
     cut_evenly,
     sum_of,
     water_level,
@@ -133,7 +128,6 @@ def test_rates_settle_on_what_arrives() -> None:
     for tick in range(1, 30):
         rates.update({5: 500, 9: 5}, tick * 1_000)
         assert rates.per_second[5] == pytest.approx(500)
-    assert rates.total_per_second == pytest.approx(505)
     rates.update({9: 50}, 39_000)
     assert rates.per_second[5] == pytest.approx(250, rel=0.1)
     assert rates.per_second[9] == pytest.approx(5, rel=0.1)
@@ -184,8 +178,6 @@ def test_cost_of_what_nobody_reported() -> None:
     assert costs.mean_ns == 100.0
     costs.report(SlotRange(0, 10), busy_ns=400, records=2, now_ms=0)
     assert costs.weights({5: 1000.0, 500: 1000.0}, 0.0).of(500, 501) == 200_001
-    assert cost_of_acks_ns(8_000_000, 16) == 500_000
-    assert cost_of_acks_ns(8_000_000, 0) == 8_000_000
 
 
 def test_smoothing_spreads_a_little_over_all_slots() -> None:
@@ -212,44 +204,3 @@ def test_reports_never_tear_the_costs(steps: list[tuple[int, int, int, int, int]
     pieces = costs._pieces
     assert all(a.end <= b.first for a, b in itertools.pairwise(pieces))
     assert all(min(told) <= piece.owner[0] <= max(told) for piece in pieces)
-
-
-# Hot keys
-
-
-@given(st.lists(st.integers(0, 30), max_size=300), st.integers(1, 12))
-def test_space_saving_never_misses_a_heavy_key(stream: list[int], capacity: int) -> None:
-    """Counts are never too low, too high by the error at most, and heavy keys are all there."""
-    seen: SpaceSaving[int] = SpaceSaving(capacity)
-    for key in stream:
-        seen.add(key)
-    real = Counter(stream)
-    found = {hot.key: hot for hot in seen.top()}
-    assert len(found) <= capacity and seen.total == len(stream)
-    for key, hot in found.items():
-        assert hot.count - hot.error <= real[key] <= hot.count
-    assert all(key in found for key, count in real.items() if count > len(stream) / capacity)
-
-
-def test_hot_keys_of_a_skewed_stream() -> None:
-    """Of 2,000 keys by Zipf the ten most frequent come out on top, in order; certain ones are."""
-    draw = random.Random(7)
-    keys = [b"%d" % rank for rank in range(1, 2001)]
-    seen: SpaceSaving[bytes] = SpaceSaving(64)
-    stream = draw.choices(keys, weights=[1 / rank for rank in range(1, 2001)], k=40_000)
-    for key in stream:
-        seen.add(key)
-    assert [hot.key for hot in seen.top(4)] == keys[:4]
-    assert {hot.key for hot in seen.certain(0.05)} == set(keys[:2])
-
-
-def test_hot_keys_cool_down() -> None:
-    """What was hot before ageing is overtaken by what is hot now."""
-    seen: SpaceSaving[str] = SpaceSaving(2)
-    seen.add("old", 100)
-    seen.age(0.01)
-    seen.add("new", 5)
-    seen.add("rare")
-    assert seen.top(1) == [HotKey("new", 5, 0.0)]
-    assert seen.total == 7
-    assert seen.top()[1] == HotKey("rare", 2.0, 1.0)

@@ -14,30 +14,22 @@ Rules
   matter.
 - Every slot weighs something (`base`), because a key that was never seen may come. The share of a
   partition's load that is spread over all slots alike is `SMOOTHING`.
-- Hot keys are found by Space-Saving (Metwally, Agrawal, El Abbadi 2005): k counters; a new key
-  takes the smallest one over together with its count, which is how far its own may be too high.
 
 Nothing here looks at a clock: whoever calls says what time it is.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from heapq import heapify, heapreplace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import add
-from typing import Generic, TypeVar
 
 from anabranch.coordinator.cooperative.cuts import Piece, merge
 from anabranch.model.units import SLOT_COUNT, SlotRange
 
-K = TypeVar("K", bound=Hashable)
-
 HALF_LIFE_MS = 30_000
 FALLBACK_COST_NS = 1_000_000
 SMOOTHING = 0.01
-TOP_KEYS = 64
 # Rates below this are forgotten: one record in about three years.
 _RATE_MIN = 1e-8
 
@@ -312,20 +304,11 @@ class ArrivalRates:
         }
 
     @property
-    def total_per_second(self) -> float:
-        return sum(self._rates.values()) * self._factor
-
-    @property
     def _factor(self) -> float:
         return self._scale / (1 - self._unseen) if self._unseen < 1 else 0.0
 
 
 # Costs --------------------------------------------------------------------------------------------
-
-
-def cost_of_acks_ns(ack_latency_ns: float, in_flight: float) -> float:
-    """A guess at the cost of a record where no busy time is reported: latency over records held."""
-    return ack_latency_ns / max(in_flight, 1.0)
 
 
 class RecordCosts:
@@ -416,77 +399,3 @@ def _alike(pieces: list[Piece[tuple[float, int]]]) -> list[Piece[tuple[float, in
             piece = Piece(piece.first, piece.end, (found[-1].owner[0], since_ms))
         found.append(piece)
     return merge(found)
-
-
-# Hot keys -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class HotKey(Generic[K]):
-    """A key and its count, which is too high by `error` at most."""
-
-    key: K
-    count: float
-    error: float
-
-
-class SpaceSaving(Generic[K]):
-    """The keys that come most often, in as much memory as `capacity` keys take.
-
-    Every key with more than 1 / capacity of all counts is among them.
-    """
-
-    __slots__ = ("_counts", "_errors", "_heap", "capacity", "total")
-
-    def __init__(self, capacity: int = TOP_KEYS) -> None:
-        self.capacity = capacity
-        self.total = 0.0
-        self._counts: dict[K, float] = {}
-        self._errors: dict[K, float] = {}
-        # A count for each key that was right once, and is never too high; the number keeps keys
-        # from being compared.
-        self._heap: list[tuple[float, int, K]] = []
-
-    def add(self, key: K, count: float = 1) -> None:
-        self.total += count
-        counts = self._counts
-        if key in counts:
-            counts[key] += count
-            return
-        if len(counts) < self.capacity:
-            counts[key] = count
-            self._errors[key] = 0.0
-            self._heap.append((count, len(counts), key))
-            if len(counts) == self.capacity:
-                heapify(self._heap)
-            return
-        heap = self._heap
-        while counts[heap[0][2]] != heap[0][0]:
-            _, number, known = heap[0]
-            heapreplace(heap, (counts[known], number, known))
-        least, number, gone = heap[0]
-        del counts[gone], self._errors[gone]
-        counts[key] = least + count
-        self._errors[key] = least
-        heapreplace(heap, (least + count, number, key))
-
-    def age(self, factor: float) -> None:
-        """Let what was counted so far count less, so that yesterday's hot keys cool down."""
-        self.total *= factor
-        self._counts = {key: count * factor for key, count in self._counts.items()}
-        self._errors = {key: error * factor for key, error in self._errors.items()}
-        self._heap = [
-            (self._counts[key], number, key) for number, key in enumerate(self._counts, start=1)
-        ]
-        if len(self._counts) == self.capacity:
-            heapify(self._heap)
-
-    def top(self, count: int | None = None) -> list[HotKey[K]]:
-        """The keys with the highest counts, highest first."""
-        found = [HotKey(key, have, self._errors[key]) for key, have in self._counts.items()]
-        found.sort(key=lambda hot: (-hot.count, repr(hot.key)))
-        return found[:count]
-
-    def certain(self, share: float) -> list[HotKey[K]]:
-        """The keys that have more than so great a share of all counts, whatever the error."""
-        return [hot for hot in self.top() if hot.count - hot.error > share * self.total]
