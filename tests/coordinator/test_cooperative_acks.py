@@ -16,6 +16,7 @@ from anabranch.coordinator.cooperative.acks import (
     LogFacts,
     take_acks,
 )
+from anabranch.coordinator.cooperative.book import expired, with_acked
 from anabranch.coordinator.cooperative.progress import (
     Attempt,
     Interval,
@@ -23,7 +24,6 @@ from anabranch.coordinator.cooperative.progress import (
     new_progress,
     with_attempt,
     with_done,
-    without_expired,
     without_lost,
 )
 from anabranch.model.errors import ErrorCode
@@ -111,12 +111,17 @@ def test_slots_in_the_middle_are_cut_out() -> None:
     ]
 
 
+def retained(progress: PartitionProgress, start: int) -> PartitionProgress:
+    """As the broker goes about it when the log begins later."""
+    return with_acked(progress, expired(progress, start))
+
+
 def test_retention_does_the_rest() -> None:
     """What the log does not have any more is nobody's work; ranges that follow are joined."""
     progress = done((45, 47), (60, 61))
-    after = without_expired(progress, 45)
+    after = retained(progress, 45)
     assert after.intervals == (Interval(ALL_SLOTS, 48, ranges((60, 61))),)
-    assert without_expired(after, 48) is after
+    assert retained(after, 48) is after
 
 
 def test_a_cut_log_takes_acks_back() -> None:
@@ -139,7 +144,7 @@ def test_attempts_end_with_the_record() -> None:
     assert progress.attempts == {7: Attempt(HASH, 2, 1000, "boom")}
     assert with_done(progress, SlotRange(10, 20), 8, EMPTY).attempts == progress.attempts
     assert with_done(progress, SlotRange(9, 10), NO_WATERMARK, ranges((7, 7))).attempts == {}
-    assert without_expired(progress, 8).attempts == {}
+    assert retained(progress, 8).attempts == {}
     over = with_done(new_progress(0), ALL_SLOTS, 8, EMPTY)
     assert with_attempt(over, 7, Attempt(HASH, 1, 0)) is over
 
@@ -252,7 +257,7 @@ class Acks(RuleBasedStateMachine):
 
     @rule(start=OFFSETS)
     def expire(self, start: int) -> None:
-        self.progress = without_expired(self.progress, start)
+        self.progress = retained(self.progress, start)
         self.done |= {(slot, offset) for slot in range(9) for offset in range(start)}
 
     @invariant()

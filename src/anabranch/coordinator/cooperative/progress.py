@@ -191,15 +191,6 @@ def without_diverted(progress: PartitionProgress, key_hash: int) -> PartitionPro
     return dataclasses.replace(progress, diverted=left)
 
 
-def without_expired(progress: PartitionProgress, log_start_offset: int) -> PartitionProgress:
-    """After retention: what the log does not have any more is nobody's work."""
-    if progress.stable_offset >= log_start_offset:
-        return progress
-    return _tidy(
-        progress, [interval.with_done(log_start_offset, EMPTY) for interval in progress.intervals]
-    )
-
-
 def without_lost(progress: PartitionProgress, end_offset: int) -> PartitionProgress:
     """After the log was cut at `end_offset`: what is there later has not been done by anybody."""
     is_whole = progress.last_done_offset <= end_offset
