@@ -4,9 +4,13 @@
 consumer is named, so that it can be fenced (KIP-447), 4 TRANSACTION_ABORTABLE may be answered
 (KIP-890), 5 the group need not have been added to the transaction before (KIP-890). Version 6
 (topic ids, KIP-1319) is not in any client yet.
+
+Private tag 10000 of a partition, from version 3 on: individual commits that count when the
+transaction is committed, and what became of each (see docs/reference/wire-extensions.md).
 """
 
 from anabranch.wire.api import api
+from anabranch.wire.messages.cooperation import IndividualCommit, IndividualCommitAnswer
 from anabranch.wire.schema import Int16, Int32, Int64, String, at, struct
 
 
@@ -16,6 +20,7 @@ class TxnOffsetCommitRequestPartition:
     committed_offset: Int64 = at("0+")
     committed_leader_epoch: Int32 = at("2+", default=-1, ignorable=True)
     committed_metadata: String | None = at("0+")
+    individual: IndividualCommit | None = at("3+", tag=10_000, nullable="none", default=None)
 
 
 @struct
@@ -40,6 +45,7 @@ class TxnOffsetCommitRequest:
 class TxnOffsetCommitResponsePartition:
     partition_index: Int32 = at("0+")
     error_code: Int16 = at("0+")
+    individual: IndividualCommitAnswer | None = at("3+", tag=10_000, nullable="none", default=None)
 
 
 @struct
