@@ -158,16 +158,16 @@ def test_clock_set_back() -> None:
 
 def test_cost_stays_with_the_slots() -> None:
     """What an owner reported of an interval holds for its slots, however they are cut later."""
-    costs = RecordCosts(half_life_ms=1_000)
-    costs.report(SlotRange(0, 100), busy_ns=5_000, records=5, now_ms=0)
-    costs.report(SlotRange(100, SLOT_COUNT), busy_ns=9_000, records=3, now_ms=0)
+    costs = RecordCosts(half_life_ms=1_000, prior_records=0)
+    costs.report(SlotRange(0, 100), busy_ns=200_000, records=200, now_ms=0)
+    costs.report(SlotRange(100, 200), busy_ns=600_000, records=200, now_ms=0)
     weights = costs.weights({50: 10.0, 150: 10.0}, smoothing=0.0)
     assert weights.of(50, 51) == 10_000 + 1 and weights.of(150, 151) == 30_000 + 1
-    # One half-life later the new report counts half, for the slots it speaks of only.
-    costs.report(SlotRange(50, 120), busy_ns=7_000, records=1, now_ms=1_000)
+    # One half-life later as many new records count twice as much, for the slots they were of only.
+    costs.report(SlotRange(50, 120), busy_ns=140 * 7_000, records=140, now_ms=1_000)
     rates = dict.fromkeys((49, 50, 119, 120), 10.0)
     weights = costs.weights(rates, smoothing=0.0)
-    assert [weights.of(s, s + 1) - 1 for s in rates] == [10_000, 40_000, 50_000, 30_000]
+    assert [weights.of(s, s + 1) - 1 for s in rates] == [10_000, 50_000, 56_666, 30_000]
 
 
 def test_cost_of_what_nobody_reported() -> None:
@@ -178,6 +178,21 @@ def test_cost_of_what_nobody_reported() -> None:
     assert costs.mean_ns == 100.0
     costs.report(SlotRange(0, 10), busy_ns=400, records=2, now_ms=0)
     assert costs.weights({5: 1000.0, 500: 1000.0}, 0.0).of(500, 501) == 200_001
+
+
+def test_few_records_prove_little() -> None:
+    """A first record that took long hardly changes what its slots weigh; many that did, do."""
+    costs = RecordCosts(prior_records=100)
+    costs.report(SlotRange(0, 100), busy_ns=10_000_000, records=10_000, now_ms=0)
+    costs.report(SlotRange(100, 200), busy_ns=50_000, records=1, now_ms=0)
+
+    def cost(slot: int) -> float:
+        return costs.weights({slot: 1_000.0}, 0.0).of(slot, slot + 1) / 1_000
+
+    assert cost(50) == pytest.approx(1_000, rel=0.01)
+    assert cost(150) == pytest.approx(1_490, rel=0.01)
+    costs.report(SlotRange(100, 200), busy_ns=50_000_000, records=1_000, now_ms=0)
+    assert cost(150) > 40_000
 
 
 def test_smoothing_spreads_a_little_over_all_slots() -> None:
@@ -203,4 +218,5 @@ def test_reports_never_tear_the_costs(steps: list[tuple[int, int, int, int, int]
             told.append(busy / records)
     pieces = costs._pieces
     assert all(a.end <= b.first for a, b in itertools.pairwise(pieces))
-    assert all(min(told) <= piece.owner[0] <= max(told) for piece in pieces)
+    for _, _, (known, busy_ns, _) in pieces:
+        assert min(told) - 1e-6 <= busy_ns / known <= max(told) + 1e-6

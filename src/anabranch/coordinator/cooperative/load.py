@@ -9,9 +9,10 @@ Rules
 - Arrivals are counted by the broker and averaged exponentially: a count that is one half-life old
   counts half.
 - The cost of a record is what its owner reports for the interval it owns: time spent on records,
-  and how many. It belongs to the slots and stays with them when they move. Where nothing was
-  reported it is the mean of the slots that were, else the topic's fallback: only proportions
-  matter.
+  and how many, the older the less. It belongs to the slots and stays with them when they move.
+  Where nothing was reported it is the mean of what was, else the fallback: only proportions matter.
+- Few records prove little: the first of a member takes twenty times as long as the later ones. So
+  each cost is measured from the mean, as if `PRIOR_RECORDS` more had cost that.
 - Every slot weighs something (`base`), because a key that was never seen may come. The share of a
   partition's load that is spread over all slots alike is `SMOOTHING`.
 
@@ -23,13 +24,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import add
+from typing import NamedTuple
 
-from anabranch.coordinator.cooperative.cuts import Piece, merge
+from anabranch.coordinator.cooperative.cuts import Piece
 from anabranch.model.units import SLOT_COUNT, SlotRange
 
 HALF_LIFE_MS = 30_000
 FALLBACK_COST_NS = 1_000_000
 SMOOTHING = 0.01
+PRIOR_RECORDS = 30.0
 # Rates below this are forgotten: one record in about three years.
 _RATE_MIN = 1e-8
 
@@ -311,91 +314,128 @@ class ArrivalRates:
 # Costs --------------------------------------------------------------------------------------------
 
 
+class Evidence(NamedTuple):
+    """What was reported of some slots: the newest in full, older the less the older it is."""
+
+    records: float
+    busy_ns: float
+    since_ms: int
+
+    def part(self, share: float) -> "Evidence":
+        return Evidence(self.records * share, self.busy_ns * share, self.since_ms)
+
+
 class RecordCosts:
     """Busy time per record of the slots of one partition, as their owners report it."""
 
-    __slots__ = ("_half_life_ms", "_pieces", "fallback_ns")
+    __slots__ = ("_half_life_ms", "_pieces", "_prior_records", "fallback_ns")
 
     def __init__(
-        self, half_life_ms: int = HALF_LIFE_MS, fallback_ns: float = FALLBACK_COST_NS
+        self,
+        half_life_ms: int = HALF_LIFE_MS,
+        fallback_ns: float = FALLBACK_COST_NS,
+        prior_records: float = PRIOR_RECORDS,
     ) -> None:
         self._half_life_ms = half_life_ms
+        self._prior_records = prior_records
         self.fallback_ns = fallback_ns
-        # What is known, in order: the cost, and when it was last reported.
-        self._pieces: list[Piece[tuple[float, int]]] = []
+        # What is known, in order.
+        self._pieces: list[Piece[Evidence]] = []
 
     def report(self, slots: SlotRange, busy_ns: int, records: int, now_ms: int) -> None:
         """An owner spent so much time on so many records of an interval since it last said so."""
         if records <= 0 or busy_ns < 0:
             return
-        told = busy_ns / records
         first, end = slots
         before, inside, after = self._parted(first, end)
-        fresh: list[Piece[tuple[float, int]]] = []
+        told = Evidence(records, busy_ns, now_ms)
+        fresh: list[Piece[Evidence]] = []
+
+        def add(begin: int, until: int, known: Evidence) -> None:
+            share = (until - begin) / (end - first)
+            kept = 0.5 ** (max(now_ms - known.since_ms, 0) / self._half_life_ms)
+            sums = Evidence(
+                known.records * kept + told.records * share,
+                known.busy_ns * kept + told.busy_ns * share,
+                max(now_ms, known.since_ms),
+            )
+            fresh.append(Piece(begin, until, sums))
+
         at = first
         for piece in inside:
             if piece.first > at:
-                fresh.append(Piece(at, piece.first, (told, now_ms)))
-            cost, since_ms = piece.owner
-            kept = 0.5 ** (max(now_ms - since_ms, 0) / self._half_life_ms)
-            blended = cost * kept + told * (1 - kept)
-            fresh.append(Piece(piece.first, piece.end, (blended, max(now_ms, since_ms))))
+                add(at, piece.first, _NO_EVIDENCE)
+            add(piece.first, piece.end, piece.owner)
             at = piece.end
         if at < end:
-            fresh.append(Piece(at, end, (told, now_ms)))
+            add(at, end, _NO_EVIDENCE)
         self._pieces = [*before, *_alike(fresh), *after]
 
     def _parted(
         self, first: int, end: int
-    ) -> tuple[
-        list[Piece[tuple[float, int]]],
-        list[Piece[tuple[float, int]]],
-        list[Piece[tuple[float, int]]],
-    ]:
+    ) -> tuple[list[Piece[Evidence]], list[Piece[Evidence]], list[Piece[Evidence]]]:
         """What is known below, inside and above a range."""
         before, inside, after = [], [], []
         for piece in self._pieces:
             if piece.first < first:
-                before.append(Piece(piece.first, min(piece.end, first), piece.owner))
+                before.append(_part(piece, piece.first, min(piece.end, first)))
             if piece.first < end and piece.end > first:
-                inside.append(Piece(max(piece.first, first), min(piece.end, end), piece.owner))
+                inside.append(_part(piece, max(piece.first, first), min(piece.end, end)))
             if piece.end > end:
-                after.append(Piece(max(piece.first, end), piece.end, piece.owner))
+                after.append(_part(piece, max(piece.first, end), piece.end))
         return before, inside, after
 
     @property
     def mean_ns(self) -> float:
         """What a record costs where nothing was reported."""
-        width = sum(piece.end - piece.first for piece in self._pieces)
-        if not width:
+        records = sum(piece.owner.records for piece in self._pieces)
+        if not records:
             return self.fallback_ns
-        spent = sum((piece.end - piece.first) * piece.owner[0] for piece in self._pieces)
-        return spent / width
+        return sum(piece.owner.busy_ns for piece in self._pieces) / records
 
     def weights(self, rates: Mapping[int, float], smoothing: float = SMOOTHING) -> SlotWeights:
         """The load of each slot that records arrive at, and a little for all others."""
         slots = sorted(rates)
-        unknown = self.mean_ns
+        mean, prior = self.mean_ns, self._prior_records
         loads: list[float] = []
         at = 0
-        for first, end, (cost, _) in (*self._pieces, Piece(SLOT_COUNT, SLOT_COUNT, (unknown, 0))):
+        for first, end, known in self._pieces:
             below, above = bisect_left(slots, first, at), bisect_left(slots, end, at)
-            loads.extend([rates[slot] * unknown for slot in slots[at:below]])
+            cost = (known.busy_ns + prior * mean) / (known.records + prior)
+            loads.extend([rates[slot] * mean for slot in slots[at:below]])
             loads.extend([rates[slot] * cost for slot in slots[below:above]])
             at = above
+        loads.extend([rates[slot] * mean for slot in slots[at:]])
         base = max(1, round(sum(loads) * smoothing / SLOT_COUNT))
         return SlotWeights.in_order(slots, [int(load * (1 - smoothing)) for load in loads], base)
 
 
-def _alike(pieces: list[Piece[tuple[float, int]]]) -> list[Piece[tuple[float, int]]]:
-    """Pieces of one report whose costs have come within a thousandth of each other are one.
+_NO_EVIDENCE = Evidence(0.0, 0.0, 0)
+
+
+def _part(piece: Piece[Evidence], first: int, end: int) -> Piece[Evidence]:
+    share = (end - first) / (piece.end - piece.first)
+    return Piece(first, end, piece.owner if share == 1 else piece.owner.part(share))
+
+
+def _alike(pieces: list[Piece[Evidence]]) -> list[Piece[Evidence]]:
+    """Neighbours of one report whose costs have come within a hundredth of each other are one.
 
     Without this the cuts of all times would be remembered.
     """
-    found: list[Piece[tuple[float, int]]] = []
+    found: list[Piece[Evidence]] = []
     for piece in pieces:
-        cost, since_ms = piece.owner
-        if found and abs(found[-1].owner[0] - cost) <= 0.001 * cost:
-            piece = Piece(piece.first, piece.end, (found[-1].owner[0], since_ms))
-        found.append(piece)
-    return merge(found)
+        first, end, known = piece
+        if found:
+            last = found[-1].owner
+            difference = known.busy_ns * last.records - last.busy_ns * known.records
+            if abs(difference) <= 0.01 * last.busy_ns * known.records:
+                sums = Evidence(
+                    last.records + known.records,
+                    last.busy_ns + known.busy_ns,
+                    max(last.since_ms, known.since_ms),
+                )
+                found[-1] = Piece(found[-1].first, end, sums)
+                continue
+        found.append(Piece(first, end, known))
+    return found

@@ -73,7 +73,7 @@ class ResplitRules:
 
 DEFAULT_RULES = ResplitRules()
 # A load that fell by less than this is taken for one that stays: measured loads waver.
-_SHRUNK = 0.95
+_SHRUNK = 0.8
 
 
 @dataclass(frozen=True, slots=True)
