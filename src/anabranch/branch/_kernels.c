@@ -24,6 +24,17 @@ static PyObject *py_xxh64(PyObject *Py_UNUSED(module), PyObject *data) {
     return PyLong_FromUnsignedLongLong(hash);
 }
 
+static PyObject *py_crc32c(PyObject *Py_UNUSED(module), PyObject *data) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) return NULL;
+    uint32_t crc;
+    Py_BEGIN_ALLOW_THREADS
+    crc = crc32c(view.buf, (size_t)view.len);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLong(crc);
+}
+
 static PyObject *py_whole_batches(PyObject *Py_UNUSED(module), PyObject *data) {
     Py_buffer view;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) return NULL;
@@ -77,6 +88,7 @@ static PyObject *py_compressed_batches(PyObject *Py_UNUSED(module), PyObject *ar
 
 static PyMethodDef methods[] = {
     {"xxh64", py_xxh64, METH_O, "XXH64 with seed 0."},
+    {"crc32c", py_crc32c, METH_O, "CRC-32C."},
     {"whole_batches", py_whole_batches, METH_O, "How many bytes of whole batches there are."},
     {"compressed_batches", py_compressed_batches, METH_VARARGS,
      "(position, size, codec) of the payload of each compressed batch with records."},

@@ -7,6 +7,9 @@ from typing_extensions import Buffer
 def xxh64(data: Buffer, /) -> int:
     """XXH64 with seed 0."""
 
+def crc32c(data: Buffer, /) -> int:
+    """CRC-32C, the checksum of record batches."""
+
 def whole_batches(data: Buffer, /) -> int:
     """How many bytes of whole batches of format v2, whose offsets rise, `data` begins with."""
 

@@ -19,6 +19,7 @@ from anabranch.client.consumer import CooperativeConsumer
 from anabranch.client.errors import (
     BrokerConnectionError,
     BrokerError,
+    BufferFullError,
     CallbackError,
     CommitFailedError,
     ConfigurationError,
@@ -33,12 +34,15 @@ from anabranch.client.errors import (
     IndividualCommitNotAllowedError,
     MissingCodecError,
     NoOffsetError,
+    ProducerFencedError,
     ProtocolError,
     RangeFetchNotAllowedError,
     RequestTimedOutError,
     RetriableBrokerError,
     RetriableError,
     TopicAuthorizationError,
+    TransactionAbortedError,
+    TransactionUncertainError,
 )
 from anabranch.client.group_progress import group_progress, group_progress_sync
 from anabranch.client.group_view import (
@@ -51,6 +55,7 @@ from anabranch.client.group_view import (
     PartitionProgress,
     RetriedRecord,
 )
+from anabranch.client.producer_settings import ProducerOptions, ProducerSettings
 from anabranch.client.progress import ConsumerProgress, RangeProgress
 from anabranch.client.records import (
     ConsumerRecord,
@@ -62,12 +67,14 @@ from anabranch.client.records import (
 from anabranch.client.settings import ConnectionOptions, ConsumerOptions, ConsumerSettings
 from anabranch.client.stable_hold import explain_stable_offset
 from anabranch.client.timing import Backoff
+from anabranch.client.transactional_producer import Transaction, TransactionalProducer
 from anabranch.client.workers import RejectRecord, RetryRecord
 
 __all__ = [
     "Backoff",
     "BrokerConnectionError",
     "BrokerError",
+    "BufferFullError",
     "CallbackError",
     "CommitFailedError",
     "ConfigurationError",
@@ -97,6 +104,9 @@ __all__ = [
     "NoOffsetError",
     "OldestRecord",
     "PartitionProgress",
+    "ProducerFencedError",
+    "ProducerOptions",
+    "ProducerSettings",
     "ProtocolError",
     "RangeFetchNotAllowedError",
     "RangeProgress",
@@ -109,6 +119,10 @@ __all__ = [
     "SyncCooperativeConsumer",
     "TopicAuthorizationError",
     "TopicPartition",
+    "Transaction",
+    "TransactionAbortedError",
+    "TransactionUncertainError",
+    "TransactionalProducer",
     "explain_stable_offset",
     "group_progress",
     "group_progress_sync",

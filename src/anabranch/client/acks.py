@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from anabranch.client.range_work import Failure, RangeState, RangeWork
+from anabranch.client.range_work import Failure, RangeState, RangeWork, failures_in
 from anabranch.client.records import KeyRange
 from anabranch.model.offset_ranges import EMPTY, OffsetRange, OffsetRanges
 from anabranch.model.units import SlotRange
@@ -38,6 +38,18 @@ class Progress:
     done: OffsetRanges = EMPTY
     acked: list[int] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def works(self) -> list[RangeWork]:
+        """What there is of the range now: it may have been cut since, or parts of it be gone.
+
+        Each part has to know what became of this. One that is given back while a commit that fails
+        is on its way would otherwise leave records to its next owner that are done.
+        """
+        first, end = self.slots
+        return [
+            one for one in self.work.family if first <= one.slots.first and one.slots.end <= end
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +102,19 @@ def _closed_gaps(open_offsets: list[int], acked: list[int], position: int) -> Of
 
 def confirm(progress: Progress, stable_offset: int) -> None:
     """The broker has it."""
-    work = progress.work
-    work.committed = max(work.committed, progress.watermark)
-    work.forget_done_below(min(stable_offset, work.position))
-    if work.acked:
-        # Whatever is below the stable offset is done, whoever did it.
-        work.acked = [offset for offset in work.acked if offset >= stable_offset]
+    for work in progress.works:
+        work.committed = max(work.committed, progress.watermark)
+        work.forget_done_below(min(stable_offset, work.position))
+        if work.acked:
+            # Whatever is below the stable offset is done, whoever did it.
+            work.acked = [offset for offset in work.acked if offset >= stable_offset]
 
 
 def take_back(progress: Progress) -> None:
     """The broker does not have it: tell it again next time."""
-    work = progress.work
-    if work.state is not RangeState.GONE:
+    for work in progress.works:
         work.acked = [*progress.acked, *work.acked]
-        work.failures = [*progress.failures, *work.failures]
+        work.failures = [*failures_in(work.slots, progress.failures), *work.failures]
 
 
 def requests(told: Iterable[Progress], *, max_ranges: int, max_bytes: int) -> Iterator[list[Ack]]:

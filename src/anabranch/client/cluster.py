@@ -10,9 +10,10 @@ when it is connected to.
 
 import asyncio
 import random
+import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from anabranch.client.connection import Connection, open_connection
 from anabranch.client.errors import (
@@ -22,7 +23,6 @@ from anabranch.client.errors import (
     broker_error,
 )
 from anabranch.client.records import TopicPartition
-from anabranch.client.settings import ConsumerSettings
 from anabranch.model.errors import ErrorCode
 from anabranch.model.sub_codes import SubCode
 from anabranch.wire.api import Api
@@ -45,6 +45,28 @@ CONTROL_LANE = -1
 HEARTBEAT_LANE = -2
 
 
+class ClusterSettings(Protocol):
+    """What has to be known to reach a cluster."""
+
+    @property
+    def servers(self) -> list[tuple[str, int]]: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def tls(self) -> ssl.SSLContext | None: ...
+    @property
+    def request_timeout_s(self) -> float: ...
+    @property
+    def group_id(self) -> str | None: ...
+
+
+class Coordinated(NamedTuple):
+    """A group or a transactional id, which has a coordinator."""
+
+    key: str
+    key_type: int = KEY_TYPE_GROUP
+
+
 @dataclass(frozen=True, slots=True)
 class Leader:
     """Who leads a partition, since which epoch."""
@@ -65,15 +87,25 @@ class Topic:
 class Cluster:
     """What is known of a cluster, and connections to its brokers."""
 
-    def __init__(self, settings: ConsumerSettings, *, is_reader: bool = False) -> None:
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        *,
+        is_reader: bool = False,
+        needs_cooperation: bool = True,
+    ) -> None:
         """A reader only asks about the group: it commits nothing."""
         self._settings = settings
         self._is_reader = is_reader
+        self._needs_cooperation = needs_cooperation
+        self._group = Coordinated(settings.group_id or "")
+        # What is turned on, as the broker said that was connected to last.
+        self.finalized_features: dict[str, int] = {}
         self.takes_individual_commits = False
         self._tls = settings.tls
         self._nodes: dict[int, tuple[str, int]] = {}
         self._topics: dict[bytes, Topic] = {}
-        self._coordinator: tuple[int, str, int] | None = None
+        self._coordinators: dict[Coordinated, tuple[int, str, int]] = {}
         self._connections: dict[tuple[str, int, int], Connection] = {}
         self._opening: dict[tuple[str, int, int], asyncio.Task[Connection]] = {}
         self._is_closed = False
@@ -91,7 +123,13 @@ class Cluster:
         topic = self._topics.get(topic_id)
         return topic.leaders.get(partition) if topic is not None else None
 
-    async def refresh(self, *, names: Iterable[str] = (), ids: Iterable[bytes] = ()) -> None:
+    async def refresh(
+        self,
+        *,
+        names: Iterable[str] = (),
+        ids: Iterable[bytes] = (),
+        may_create: bool = False,
+    ) -> None:
         """Ask for topics by name or id; those that do not exist are forgotten."""
         names, ids = sorted(set(names)), sorted(set(ids))
         # A broker is asked by one of both, never by both.
@@ -100,7 +138,7 @@ class Cluster:
             ([MetadataRequestTopic(topic_id=one, name=None) for one in ids], _TOPIC_IDS_VERSION),
         ):
             if wanted or (version == 0 and not ids):
-                request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+                request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
                 answer = await self.ask_any(METADATA, request, least_version=version)
                 self._learn(answer, set(names) if version == 0 else set(), set(ids))
 
@@ -159,6 +197,7 @@ class Cluster:
         message: Any,
         *,
         least_version: int = 0,
+        most_version: int | None = None,
         extra_s: float = 0.0,
     ) -> Any:
         """Ask one broker; `lane` tells connections for different purposes apart."""
@@ -168,42 +207,54 @@ class Cluster:
         connection = await self._connected(*place, lane)
         timeout_s = self._settings.request_timeout_s + extra_s
         return await connection.request(
-            api, message, least_version=least_version, timeout_s=timeout_s
+            api,
+            message,
+            least_version=least_version,
+            most_version=most_version,
+            timeout_s=timeout_s,
         )
 
     async def ask_coordinator(
-        self, api: Api, message: Any, *, least_version: int = 0, lane: int = CONTROL_LANE
+        self,
+        api: Api,
+        message: Any,
+        *,
+        least_version: int = 0,
+        most_version: int | None = None,
+        lane: int = CONTROL_LANE,
+        of: Coordinated | None = None,
     ) -> Any:
-        """Ask the group's coordinator, which is looked up if need be."""
-        if self._coordinator is None:
-            self._coordinator = await self._find_coordinator()
-        _, host, port = self._coordinator
+        """Ask the coordinator of the group, or of something else, which is looked up if need be."""
+        of = of or self._group
+        if of not in self._coordinators:
+            self._coordinators[of] = await self._find_coordinator(of)
+        _, host, port = self._coordinators[of]
         try:
             connection = await self._connected(host, port, lane)
             return await connection.request(
                 api,
                 message,
                 least_version=least_version,
+                most_version=most_version,
                 timeout_s=self._settings.request_timeout_s,
             )
         except BrokerConnectionError:
-            self.forget_coordinator()
+            self.forget_coordinator(of)
             raise
 
-    def forget_coordinator(self) -> None:
+    def forget_coordinator(self, of: Coordinated | None = None) -> None:
         """Look it up again before the next question."""
-        self._coordinator = None
+        self._coordinators.pop(of or self._group, None)
 
-    async def _find_coordinator(self) -> tuple[int, str, int]:
-        group_id = self._settings.group_id or ""
-        request = FindCoordinatorRequest(coordinator_keys=[group_id], key_type=KEY_TYPE_GROUP)
+    async def _find_coordinator(self, of: Coordinated) -> tuple[int, str, int]:
+        request = FindCoordinatorRequest(coordinator_keys=[of.key], key_type=of.key_type)
         answer = await self.ask_any(
             FIND_COORDINATOR, request, least_version=_MANY_COORDINATORS_VERSION
         )
         found = answer.coordinators[0]
         if found.error_code:
             raise broker_error(
-                found.error_code, f"looking up the coordinator of {group_id}", found.error_message
+                found.error_code, f"looking up the coordinator of {of.key}", found.error_message
             )
         return found.node_id, found.host, found.port
 
@@ -215,7 +266,8 @@ class Cluster:
 
     @property
     def coordinator_place(self) -> str:
-        return f"{self._coordinator[1]}:{self._coordinator[2]}" if self._coordinator else "?"
+        found = self._coordinators.get(self._group)
+        return f"{found[1]}:{found[2]}" if found is not None else "?"
 
     async def _connected(self, host: str, port: int, lane: int) -> Connection:
         key = (host, port, lane)
@@ -243,6 +295,7 @@ class Cluster:
         )
         if self._is_closed:
             connection.close()
+        self.finalized_features = connection.finalized_features
         try:
             self._check_features(connection)
         except ConsumerError:
@@ -253,6 +306,8 @@ class Cluster:
 
     def _check_features(self, connection: Connection) -> None:
         """Say at once what the broker cannot do, or may not."""
+        if not self._needs_cooperation:
+            return
         first, last = connection.supported_features.get(COOPERATION_FEATURE, (0, -1))
         if not first <= COOPERATION_VERSION <= last:
             lacking = f"without the feature {COOPERATION_FEATURE} in version {COOPERATION_VERSION}"

@@ -203,7 +203,7 @@ class Committer:
                 self._membership.beat_soon()
         elif error.code == ErrorCode.FENCED_LEADER_EPOCH:
             del open_told[id(work)]
-            self._hand_over.reload([work])
+            self._hand_over.reload(told.works)
 
     def _request(self, batch: list[Ack]) -> OffsetCommitRequest:
         membership = self._membership

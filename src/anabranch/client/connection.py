@@ -67,10 +67,16 @@ class Connection(asyncio.BufferedProtocol):
         return self._error is not None
 
     async def request(
-        self, api: Api, message: Any, *, least_version: int = 0, timeout_s: float
+        self,
+        api: Api,
+        message: Any,
+        *,
+        least_version: int = 0,
+        most_version: int | None = None,
+        timeout_s: float,
     ) -> Any:
         """Send a request and wait for its answer."""
-        version = self._version_of(api, least_version)
+        version = self._version_of(api, least_version, most_version)
         return await self._exchange(api, version, message, timeout_s)
 
     def close(self, error: ConsumerError | None = None) -> None:
@@ -114,9 +120,11 @@ class Connection(asyncio.BufferedProtocol):
             one.name: one.max_version_level for one in answer.finalized_features
         }
 
-    def _version_of(self, api: Api, least_version: int) -> int:
+    def _version_of(self, api: Api, least_version: int, most_version: int | None = None) -> int:
         first, last = self._versions.get(api.key, (1, 0))
         version = min(last, api.versions.last)
+        if most_version is not None:
+            version = min(version, most_version)
         if version < max(first, api.versions.first, least_version):
             serves = f"{first} to {last}" if first <= last else "none"
             raise broker_error(

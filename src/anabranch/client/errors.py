@@ -103,6 +103,28 @@ class CommitFailedError(ConsumerError):
     """Progress could not be stored; what was not stored is processed again, by somebody."""
 
 
+class TransactionAbortedError(ConsumerError):
+    """The transaction is aborted, or can only be: nothing of it counts.
+
+    Do it again in another one. Records that were acknowledged in it come again.
+    """
+
+
+class TransactionUncertainError(RetriableError):
+    """The broker did not say in time whether the transaction has ended as was asked for.
+
+    Call `commit` or `abort` of the transaction again, the same one as before.
+    """
+
+
+class ProducerFencedError(BrokerError):
+    """Another producer has the transactional id now; this one must stop."""
+
+
+class BufferFullError(ConsumerError):
+    """Too many records wait to be sent: `await transaction.flush()`, then send again."""
+
+
 class CorruptRecordsError(ConsumerError):
     """A record batch that cannot be read."""
 
@@ -145,6 +167,7 @@ _BY_SUB_CODE: dict[int, type[BrokerError]] = {
 _BY_CODE: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationError,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationError,
+    ErrorCode.PRODUCER_FENCED: ProducerFencedError,
     ErrorCode.UNKNOWN_MEMBER_ID: FencedError,
     ErrorCode.FENCED_MEMBER_EPOCH: FencedError,
     ErrorCode.FENCED_INSTANCE_ID: FencedError,

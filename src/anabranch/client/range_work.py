@@ -106,6 +106,7 @@ class RangeWork:
         "done_before",
         "exhausted",
         "failures",
+        "family",
         "fetch",
         "high_watermark",
         "in_flight",
@@ -147,6 +148,8 @@ class RangeWork:
         self.parked = 0
         # The request that will bring more, if there is one.
         self.fetch: object | None = None
+        # It, and what was cut out of it or what it was cut out of, as far as they are held.
+        self.family: list[RangeWork] = [self]
         # Whether the application was told of it.
         self.is_announced = False
         self.acked: list[int] = []
@@ -222,6 +225,7 @@ class RangeWork:
     def end(self) -> None:
         """Forget everything: the range was given back, or is lost."""
         self.state = RangeState.GONE
+        self.family.remove(self)
         self.open = {}
         self.parked = 0
         self.acked = []
@@ -238,6 +242,8 @@ class RangeWork:
         else:
             raise ValueError(f"cutting {slots} out of {self.slots} would leave two ranges")
         part = RangeWork(self.place, slots, self.token, self.keys)
+        part.family = self.family
+        part.family.append(part)
         part.state = self.state
         part.fetch = self.fetch
         part.is_announced = self.is_announced
@@ -254,8 +260,8 @@ class RangeWork:
         # What was acknowledged and not stored yet counts for both: records of the other part that
         # lie in the same gap are done as well.
         part.acked = list(self.acked)
-        part.failures = [one for one in self.failures if _has(slots, one)]
-        self.failures = [one for one in self.failures if not _has(slots, one)]
+        part.failures = failures_in(slots, self.failures)
+        self.failures = failures_in(self.slots, self.failures)
         for offset, record in list(self.open.items()):
             if slots.first <= slot_of(record) < slots.end:
                 del self.open[offset]
@@ -270,5 +276,6 @@ class RangeWork:
         return part
 
 
-def _has(slots: SlotRange, failure: Failure) -> bool:
-    return slots.first <= failure.slot < slots.end
+def failures_in(slots: SlotRange, failures: Iterable[Failure]) -> list[Failure]:
+    """The failures of records of some slots."""
+    return [one for one in failures if slots.first <= one.slot < slots.end]

@@ -116,10 +116,7 @@ class ConsumerSettings:
     """Seconds that never go back, for leases and rests."""
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ConfigurationError(f"{name} must be greater than 0, not {value}")
+        check_settings(self, _POSITIVE)
         if self.fetch_max_wait_ms < 0:
             raise ConfigurationError("fetch_max_wait_ms must not be negative")
         if self.auto_offset_reset not in ("earliest", "latest", "none"):
@@ -136,11 +133,7 @@ class ConsumerSettings:
             raise ConfigurationError(
                 f'corrupt_batches is "fail" or "skip", not {self.corrupt_batches!r}'
             )
-        if self.security_protocol not in ("PLAINTEXT", "SSL"):
-            raise ConfigurationError(
-                f"security_protocol {self.security_protocol!r} is not supported: this client speaks"
-                " PLAINTEXT and SSL (TLS, also with client certificates by ssl_context), not SASL"
-            )
+        check_security_protocol(self.security_protocol)
         if self.group_id == "":
             raise ConfigurationError("group_id must not be empty; leave it out to use no group")
         if self.group_instance_id is not None and self.group_id is None:
@@ -151,9 +144,7 @@ class ConsumerSettings:
     @property
     def servers(self) -> list[tuple[str, int]]:
         """Host and port of each broker to begin with."""
-        named = self.bootstrap_servers
-        texts = named.split(",") if isinstance(named, str) else named
-        return [_host_and_port(text.strip()) for text in texts if text.strip()]
+        return parse_servers(self.bootstrap_servers)
 
     @property
     def isolation_code(self) -> int:
@@ -194,6 +185,22 @@ _POSITIVE = (
 )
 
 
+def check_settings(settings: object, positive: Sequence[str]) -> None:
+    """ConfigurationError names a setting that must be greater than 0 and is not."""
+    for name in positive:
+        value = getattr(settings, name)
+        if value is not None and value <= 0:
+            raise ConfigurationError(f"{name} must be greater than 0, not {value}")
+
+
+def check_security_protocol(protocol: str) -> None:
+    if protocol not in ("PLAINTEXT", "SSL"):
+        raise ConfigurationError(
+            f"security_protocol {protocol!r} is not supported: this client speaks"
+            " PLAINTEXT and SSL (TLS, also with client certificates by ssl_context), not SASL"
+        )
+
+
 def settings_of(options: Mapping[str, Any]) -> ConsumerSettings:
     """The settings with these options; ConfigurationError names one that does not exist."""
     known = {field.name for field in fields(ConsumerSettings)}
@@ -204,6 +211,12 @@ def settings_of(options: Mapping[str, Any]) -> ConsumerSettings:
             hint = "; SASL is not supported by this client, use PLAINTEXT or SSL"
         raise ConfigurationError(f"unknown settings: {', '.join(unknown)}{hint}")
     return ConsumerSettings(**options)
+
+
+def parse_servers(named: str | Sequence[str]) -> list[tuple[str, int]]:
+    """Host and port of each of "host:port,host:port", or of a list of "host:port"."""
+    texts = named.split(",") if isinstance(named, str) else named
+    return [_host_and_port(text.strip()) for text in texts if text.strip()]
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

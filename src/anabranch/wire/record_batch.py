@@ -320,11 +320,13 @@ def build_batch(
     attributes: int = 0,
     base_timestamp: int | None = None,
     max_timestamp: int | None = None,
+    checksum: Callable[[Any], int] | None = None,
 ) -> bytes:
     """A batch of `records`, whose offsets must rise from `base_offset` on.
 
     `last_offset` exceeds the last record's where compaction removed records after it, and is
     required when no record is left. `attributes` gives the flags; the codec bits come from `codec`.
+    `checksum` is another function for CRC-32C, for who does without the library.
     """
     if last_offset is None:
         if not records:
@@ -360,6 +362,7 @@ def build_batch(
             records_count=len(records),
         ),
         compress(codec, payload) if codec and records else payload,
+        checksum or crc32c,
     )
 
 
@@ -393,10 +396,14 @@ def recompress(
     if header.codec == codec or header.records_count == 0:
         return bytes(batch)
     attributes = (header.attributes & ~CODEC_MASK) | codec
-    return _assemble(header._replace(attributes=attributes), compress(codec, payload, level))
+    return _assemble(
+        header._replace(attributes=attributes), compress(codec, payload, level), crc32c
+    )
 
 
-def _assemble(header: BatchHeader, payload: bytes | bytearray) -> bytes:
+def _assemble(
+    header: BatchHeader, payload: bytes | bytearray, checksum: Callable[[Any], int]
+) -> bytes:
     """Header fields and (compressed) records as bytes, with the right length and CRC."""
     tail = _AFTER_CRC.pack(*header[5:]) + payload
     head = _BEFORE_CRC.pack(
@@ -404,7 +411,7 @@ def _assemble(header: BatchHeader, payload: bytes | bytearray) -> bytes:
         _BATCH_LENGTH_MIN + len(payload),
         header.partition_leader_epoch,
         header.magic,
-        crc32c(tail),
+        checksum(tail),
     )
     return head + tail
 
