@@ -20,7 +20,7 @@ from anabranch.coordinator.cooperative.records import ProgressForgotten, Progres
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.records import OffsetCommitted, OffsetPending, TransactionEnded
 from anabranch.coordinator.group.shard import GroupShard
-from anabranch.coordinator.group.txn_offsets import EndTransactionAnswer
+from anabranch.coordinator.group.txn_end import EndTransactionAnswer
 from anabranch.model.errors import ErrorCode
 from anabranch.model.units import ALL_SLOTS, Unit
 

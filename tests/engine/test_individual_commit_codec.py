@@ -226,7 +226,7 @@ def test_everything_is_read_back(record: ProgressWritten) -> None:
 def test_a_type_that_is_not_known() -> None:
     """Is left to whoever knows it."""
     ((key, value),) = encode_progress([SNAPSHOT])
-    assert decode_progress(b"\0\2" + key[2:], value) is None
+    assert decode_progress(b"\0\7" + key[2:], value) is None
 
 
 @given(st.data())

@@ -47,11 +47,13 @@ LOW, HIGH = SlotRange(0, HALF), SlotRange(HALF, SLOT_COUNT)
 class SharedNode(ConsumerNode):
     """A broker with a topic of two partitions that may be shared, 60 records in each."""
 
+    partitions = 2
+
     def __init__(self, folder: Path, loop: FakeLoop, *overrides: str) -> None:
         super().__init__(folder, loop, *overrides)
         if self.broker.topics.get(TOPIC) is None:
-            self.create_topic(TOPIC, 2, range_fetch_enable="true")
-            for partition in (0, 1):
+            self.create_topic(TOPIC, self.partitions, range_fetch_enable="true")
+            for partition in range(self.partitions):
                 self.append_keys(RECORDS, partition)
         topic = self.broker.topics.get(TOPIC)
         assert topic is not None

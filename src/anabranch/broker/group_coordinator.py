@@ -17,6 +17,7 @@ from anabranch.broker.branch_progress import BranchProgress
 from anabranch.broker.dispositions import Dispositions
 from anabranch.broker.group_configs import GroupConfigValues, group_settings_over
 from anabranch.broker.group_metrics import GroupMetrics
+from anabranch.broker.partition import Partition
 from anabranch.broker.range_loads import RangeLoads
 from anabranch.broker.shard_driver import ShardDriver
 from anabranch.broker.stuck_ranges import StuckRanges
@@ -91,6 +92,7 @@ class GroupCoordinator:
         self.stuck_ranges = StuckRanges(broker, self, self._executor, steady_ms)
         self.range_loads = RangeLoads(broker, self, self._executor, steady_ms)
         self._drivers: list[ShardDriver] = []
+        self._is_started = False
         self._waiters = itertools.count(1)
         topic = broker.topics.get(JOURNAL_TOPIC)
         if topic is not None:
@@ -129,6 +131,7 @@ class GroupCoordinator:
 
     def start(self) -> None:
         """The loop runs: let the timers of what was loaded run too."""
+        self._is_started = True
         for driver in self._drivers:
             driver.arm()
         self.branch_progress.start([group.group_id for group in self.all_groups()])
@@ -251,11 +254,12 @@ class GroupCoordinator:
         *,
         is_commit: bool,
         coordinator_epoch: int,
-    ) -> None:
+    ) -> list[Partition]:
         """End a transaction in one partition of the journal: its offsets count now, or never.
 
-        It is done when this returns. INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when
-        somebody newer wrote; with any other KafkaError it has to be asked for again.
+        It is done when this returns, with the partitions of journals that it was written to.
+        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when somebody newer wrote; with any
+        other KafkaError it has to be asked for again.
         """
         if partition >= len(self._drivers):
             raise KafkaError(
@@ -267,11 +271,14 @@ class GroupCoordinator:
             coordinator_epoch=coordinator_epoch,
             is_commit=is_commit,
         )
-        self._drivers[partition].end_transaction(command)
+        return self._drivers[partition].end_transaction(command)
 
     def is_in_transaction(self, group_id: str, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer's transaction has offsets in the journal of a group already."""
-        entry = self._driver(group_id).partition.log.producer_states.entries.get(producer_id)
+        """Whether a producer's transaction has something pending in the shard of a group."""
+        driver = self._driver(group_id)
+        if driver.shard.pending_acks.epoch_of(producer_id) == producer_epoch:
+            return True
+        entry = driver.partition.log.producer_states.entries.get(producer_id)
         return (
             entry is not None
             and entry.producer_epoch == producer_epoch
@@ -294,7 +301,8 @@ class GroupCoordinator:
             return  # nobody comes or goes with a commit
         self.stuck_ranges.recorded(records)
         for record in records:
-            if type(record) is ProgressWritten:
+            # Before the loop runs, what was prepared is committed; the start looks at all of it.
+            if type(record) is ProgressWritten and self._is_started:
                 self.dispositions.recorded(record)
             elif type(record) is MemberWritten and record.member is None:
                 self._broker.deliveries.forget_member(record.group_id, record.member_id)
@@ -331,9 +339,9 @@ class GroupCoordinator:
         return shard.offsets(group_id) if shard is not None else {}
 
     def pending_offsets(self, group_id: str) -> Collection[tuple[str, int]]:
-        """The partitions for which a group has offsets in transactions that are open."""
+        """The partitions for which a group has something pending in transactions that are open."""
         shard = self._shard(group_id)
-        return shard.pending_offsets.of_group(group_id) if shard is not None else ()
+        return shard.pending(group_id) if shard is not None else ()
 
     def progress(self, group_id: str) -> GroupProgress:
         """What a group has committed record by record, by topic id and partition."""

@@ -5,11 +5,12 @@ journal as one batch; then all its records are replayed, its timers set, and its
 Individual commits have a journal of their own, which is written first: what follows from them, the
 committed offset, may be missing after a crash, and is made up for when both are read. Offsets that
 are committed with a transaction are a batch of that transaction, and its end is a marker, as in any
-other partition. If an append fails, the shard is dropped and read again from the journal
-(fail-stop), and everybody who waited on it is told to look for the coordinator again: there is no
-half-applied decision to undo. A shard whose journal cannot be read, or cannot be trusted after a
-failed sync, refuses everything with NOT_COORDINATOR, as in Kafka, until the broker is started
-again: what is committed stays where it is, and nothing is answered that might be wrong.
+other partition; what is acknowledged in it record by record is in the other journal. If an append
+fails, the shard is dropped and read again from the journal (fail-stop), and everybody who waited on
+it is told to look for the coordinator again: there is no half-applied decision to undo. A shard
+whose journal cannot be read, or cannot be trusted after a failed sync, refuses everything with
+NOT_COORDINATOR, as in Kafka, until the broker is started again: what is committed stays where it
+is, and nothing is answered that might be wrong.
 
 Nothing polls: requests that wait are parked by number, and timers are those of `shard_clock`.
 """
@@ -25,8 +26,18 @@ from anabranch.broker.group_metrics import GroupMetrics
 from anabranch.broker.partition import Partition
 from anabranch.broker.shard_clock import ShardClock
 from anabranch.broker.topics import INTERNAL_TOPICS
-from anabranch.coordinator.cooperative.commands import LogsFound, LogState
-from anabranch.coordinator.cooperative.records import ProgressForgotten, ProgressWritten
+from anabranch.coordinator.cooperative.commands import (
+    AbortTransactions,
+    LogsFound,
+    LogState,
+    TakeAcks,
+)
+from anabranch.coordinator.cooperative.records import (
+    AcksForgotten,
+    AcksPending,
+    ProgressForgotten,
+    ProgressWritten,
+)
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.commands import Command
 from anabranch.coordinator.group.consumer_commands import (
@@ -63,7 +74,7 @@ _RELOAD = "reload"
 # A timer whose decision failed is tried again after so long.
 _TIMER_RETRY_MS = 10_000
 _MARKER_BYTES = 78
-_PROGRESS_RECORDS = (ProgressWritten, ProgressForgotten)
+_PROGRESS_RECORDS = (ProgressWritten, ProgressForgotten, AcksPending, AcksForgotten)
 
 
 class ShardDriver:
@@ -203,7 +214,9 @@ class ShardDriver:
         """
         self.check_serving()
         if type(command) is c.CommitTxnOffsets:
-            self._check_epoch(command)
+            self._check_epoch(command.producer_id, command.producer_epoch)
+        elif type(command) is TakeAcks and command.producer is not None:
+            self._check_epoch(*command.producer)
         now_ms = self._now_ms()
         result = self.shard.decide(command, now_ms)
         response = result.response
@@ -223,10 +236,11 @@ class ShardDriver:
         self._apply(command, result, now_ms)
         return len(result.records)
 
-    def end_transaction(self, command: c.EndTransaction) -> None:
-        """Commit or forget the offsets of a transaction, and write its marker.
+    def end_transaction(self, command: c.EndTransaction) -> list[Partition]:
+        """Commit or forget what a transaction has pending, and write its marker.
 
-        That it reaches the disk is seen to by who asks, as with the markers of other partitions.
+        Returns the journals that were written. That they reach the disk is seen to by who asks, as
+        with the markers of other partitions.
         INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when somebody newer wrote; with any
         other KafkaError it has to be asked for again.
         """
@@ -234,18 +248,17 @@ class ShardDriver:
         self.partition.log.producer_states.check_marker(
             command.producer_id, command.producer_epoch, command.coordinator_epoch
         )
+        pending_epoch = self.shard.pending_acks.epoch_of(command.producer_id)
+        if command.producer_epoch < pending_epoch:
+            raise _fenced(command.producer_id, pending_epoch, command.producer_epoch)
         now_ms = self._now_ms()
-        self._record(command, self.shard.decide(command, now_ms), now_ms)
+        return self._record(command, self.shard.decide(command, now_ms), now_ms)
 
-    def _check_epoch(self, command: c.CommitTxnOffsets) -> None:
+    def _check_epoch(self, producer_id: int, producer_epoch: int) -> None:
         """INVALID_PRODUCER_EPOCH when a newer producer has written: who is late changes nothing."""
-        entry = self.partition.log.producer_states.entries.get(command.producer_id)
-        if entry is not None and command.producer_epoch < entry.producer_epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Producer {command.producer_id} has epoch {entry.producer_epoch} by now, and this "
-                f"one is of epoch {command.producer_epoch}. It must stop.",
-            )
+        entry = self.partition.log.producer_states.entries.get(producer_id)
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            raise _fenced(producer_id, entry.producer_epoch, producer_epoch)
 
     def _count(self, command: Command, response: Any) -> None:
         """Count what was answered; nearly all are heartbeats and commits, and this is all."""
@@ -357,6 +370,7 @@ class ShardDriver:
             return append_pending(log, durable, now_ms)
         if type(first) is not TransactionEnded:
             return append_records(log, durable, now_ms)
+        follows = durable[1:]
         append_marker(
             log,
             COMMIT if first.is_commit else ABORT,
@@ -365,7 +379,7 @@ class ShardDriver:
             coordinator_epoch=first.coordinator_epoch,
             now_ms=now_ms,
         )
-        return _MARKER_BYTES
+        return _MARKER_BYTES + (append_records(log, follows, now_ms) if follows else 0)
 
     def _fail(self, why: str) -> None:
         """Memory and journal may differ: forget what is in memory and read what is on disk."""
@@ -395,8 +409,12 @@ class ShardDriver:
 
     # Work that takes longer than a decision may ---------------------------------------------------
 
-    def _begin(self, task: ResolveRegexes) -> None:
+    def _begin(self, task: ResolveRegexes | AbortTransactions) -> None:
         """Match regular expressions off the loop; what they match comes back as a command."""
+        if isinstance(task, AbortTransactions):
+            logs.info("group.transactions.abort", group=task.group_id, member=task.member_id)
+            self._broker.transactions.abort(task.producers)
+            return
         group_id = task.group_id
         if group_id in self._resolving:
             return  # when that is done, the decision sees that there is more to do
@@ -457,6 +475,14 @@ class ShardDriver:
         self.arm()
         parked, self._parked = self._parked, {}
         _answer([(deferred, why) for deferred in parked.values()])
+
+
+def _fenced(producer_id: int, epoch: int, late_epoch: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"Producer {producer_id} has epoch {epoch} by now, and this one is of epoch {late_epoch}. "
+        "It must stop.",
+    )
 
 
 def _epoch_end(log: PartitionLog, epoch: int) -> int:

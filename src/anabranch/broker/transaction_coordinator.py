@@ -10,9 +10,10 @@ and the groups, and before any client can write: a marker ends whatever its prod
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
+from anabranch.broker.deferred import Deferred
 from anabranch.broker.topics import Topic
 from anabranch.broker.transaction_driver import TransactionDriver
 from anabranch.broker.transaction_metrics import TransactionMetrics
@@ -20,7 +21,7 @@ from anabranch.coordinator.transaction import commands as c
 from anabranch.coordinator.transaction.describe import DescribedTransaction, describe_transaction
 from anabranch.coordinator.transaction.producer import init_producer_id
 from anabranch.coordinator.transaction.settings import TransactionSettings
-from anabranch.coordinator.transaction.state import Transaction
+from anabranch.coordinator.transaction.state import Transaction, TransactionState
 from anabranch.engine.journal.partitions import partition_for
 from anabranch.engine.metadata_store import STORE_ERRORS
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -117,6 +118,33 @@ class TransactionCoordinator:
         ):
             command = dataclasses.replace(command, new_producer_id=self._new_producer_id())
         return driver.submit(command)
+
+    def abort(self, producers: Collection[tuple[int, int]]) -> None:
+        """Abort the transactions that producers have open, if they still have that epoch.
+
+        What cannot be aborted now ends with its own time.
+        """
+        wanted = frozenset(producers)
+        found = [
+            one.transactional_id
+            for driver in self._drivers
+            if driver.refusal is None
+            for one in driver.shard.transactions.values()
+            if one.state is TransactionState.ONGOING
+            and (one.producer_id, one.producer_epoch) in wanted
+        ]
+        for transactional_id in found:
+            try:
+                answer = self.submit(
+                    transactional_id, c.AbortTransaction(transactional_id=transactional_id)
+                )
+                code = ErrorCode.NONE if isinstance(answer, Deferred) else answer.error
+            except KafkaError as error:
+                code = error.code
+            if code is not ErrorCode.NONE:
+                logs.warning(
+                    "transaction.abort.failed", transactional_id=transactional_id, code=code.name
+                )
 
     def _init_idempotent(self, command: c.InitProducerId) -> c.InitProducerIdAnswer:
         now_ms = self._broker.now_ms()

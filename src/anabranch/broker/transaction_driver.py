@@ -297,21 +297,21 @@ class TransactionDriver:
     def _end_when_synced(self, task: c.WriteMarkers, outcome: WrittenMarkers) -> Deferred[None]:
         """Complete the transaction when the disk has the markers that must not be lost."""
         ended: Deferred[None] = Deferred()
-        left = len(outcome.unsynced)
+        left = sum(map(len, outcome.unsynced.values()))
 
         def synced(place: TopicPartition, is_safe: bool) -> None:
             nonlocal left
-            if is_safe:
-                outcome.written.add(place)
-            else:
+            if not is_safe:
                 outcome.failed[place] = "The marker is not on disk."
             left -= 1
             if not left:
+                outcome.written.update(outcome.unsynced.keys() - outcome.failed.keys())
                 self._ended(task, outcome)
                 ended.complete(None)
 
-        for place, partition in outcome.unsynced.items():
-            self._broker.flusher.sync(partition.log, functools.partial(synced, place))
+        for place, partitions in outcome.unsynced.items():
+            for partition in partitions:
+                self._broker.flusher.sync(partition.log, functools.partial(synced, place))
         return ended
 
     def _report(self, command: c.MarkersWritten | c.ProducerIdAllocated) -> None:

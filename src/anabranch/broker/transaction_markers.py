@@ -36,7 +36,7 @@ class WrittenMarkers:
     written: set[TopicPartition] = field(default_factory=set)
     # With the reasons.
     failed: dict[TopicPartition, str] = field(default_factory=dict)
-    unsynced: dict[TopicPartition, Partition] = field(default_factory=dict)
+    unsynced: dict[TopicPartition, list[Partition]] = field(default_factory=dict)
 
 
 def write_markers(broker: "Broker", task: WriteMarkers, coordinator_epoch: int) -> WrittenMarkers:
@@ -48,8 +48,9 @@ def write_markers(broker: "Broker", task: WriteMarkers, coordinator_epoch: int) 
         if partition is None:
             outcome.written.add(place)
             continue
+        written = [partition]
         try:
-            _write(broker, task, partition, coordinator_epoch)
+            written = _write(broker, task, partition, coordinator_epoch)
         except KafkaError as error:
             if error.code not in _ENDED_BY_OTHERS:
                 outcome.failed[place] = error.message
@@ -60,8 +61,9 @@ def write_markers(broker: "Broker", task: WriteMarkers, coordinator_epoch: int) 
                 partition=f"{name}-{index}",
                 reason=error.message,
             )
-        if broker.must_sync(partition, acks=-1):
-            outcome.unsynced[place] = partition
+        unsynced = [one for one in written if broker.must_sync(one, acks=-1)]
+        if unsynced:
+            outcome.unsynced[place] = unsynced
         else:
             outcome.written.add(place)
     return outcome
@@ -77,17 +79,17 @@ def _partition(broker: "Broker", name: str, index: int) -> Partition | None:
 
 def _write(
     broker: "Broker", task: WriteMarkers, partition: Partition, coordinator_epoch: int
-) -> None:
+) -> list[Partition]:
+    """Write a marker; the partitions that were written to with it."""
     if partition.log.topic == JOURNAL_TOPIC:
         # Offsets are decided with their marker, which the shard writes itself.
-        broker.groups.end_transaction(
+        return broker.groups.end_transaction(
             partition.log.partition,
             task.producer_id,
             task.producer_epoch,
             is_commit=task.is_commit,
             coordinator_epoch=coordinator_epoch,
         )
-        return
     append_marker(
         partition.log,
         COMMIT if task.is_commit else ABORT,
@@ -97,3 +99,4 @@ def _write(
         now_ms=broker.now_ms(),
     )
     broker.purgatory.mark(partition, _MARKER_BYTES)
+    return [partition]

@@ -1,4 +1,4 @@
-"""Individual commits on the wire: tags of our own on OffsetCommit and OffsetFetch.
+"""Individual commits on the wire: tags of our own on OffsetCommit, TxnOffsetCommit and OffsetFetch.
 
 What is refused for a whole partition is its error code, with one of KIP-X's own codes beside it;
 what became of each part is in the outcomes: first those of the acknowledgements, in their order and
@@ -9,6 +9,8 @@ key.
     the topic's switch is off       INVALID_REQUEST, TOPIC_RANGE_FETCH_NOT_ALLOWED
     too many ranges, or too far     THROTTLING_QUOTA_EXCEEDED, MAX_INDIVIDUAL_COMMIT_REACHED, in an
     ahead of the stable offset      outcome
+    in another open transaction     CONCURRENT_TRANSACTIONS, PENDING_IN_OTHER_TRANSACTION, in an
+                                    outcome
 
 A failure after which the record is not tried again is taken, with the sub-code 6.
 """
@@ -63,6 +65,15 @@ from anabranch.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitResponsePartition,
 )
+from anabranch.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponsePartition,
+)
+
+CommitRequest = OffsetCommitRequest | TxnOffsetCommitRequest
+CommittedPartition = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
+AnsweredPartition = OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition
 
 _HASH_MAX = (1 << 63) - 1
 
@@ -80,9 +91,9 @@ class IndividualCommitError(KafkaError):
 
 def read_acks(
     broker: Broker,
-    request: OffsetCommitRequest,
+    request: CommitRequest,
     topic: Topic,
-    partition: OffsetCommitRequestPartition,
+    partition: CommittedPartition,
     individual: IndividualCommit,
 ) -> PartitionAcks:
     """What a member did of a partition, with the facts it is judged by."""
@@ -135,7 +146,7 @@ def _check_allowed(broker: Broker, group_id: str, topic: Topic, partition: int) 
 
 
 def _delivered_offset(
-    broker: Broker, request: OffsetCommitRequest, topic: Topic, partition: int
+    broker: Broker, request: CommitRequest, topic: Topic, partition: int
 ) -> int | None:
     """How far the member was shown the partition since it holds any of it, if that is known."""
     group = broker.groups.group(request.group_id)
@@ -180,16 +191,14 @@ def _read_failure(failed: FailedRecord) -> Failure:
     return Failure(failed.offset, failed.key_hash, failed.retry_after_ms, failed.reason)
 
 
-def refuse(answered: OffsetCommitResponsePartition, error: KafkaError) -> None:
+def refuse(answered: AnsweredPartition, error: KafkaError) -> None:
     """Answer that nothing of a partition's individual commit was taken."""
     sub_code = error.sub_code if isinstance(error, IndividualCommitError) else SubCode.NONE
     answered.error_code = error.code
     answered.individual = IndividualCommitAnswer(sub_code=sub_code)
 
 
-def answer_acks(
-    waiting: Sequence[OffsetCommitResponsePartition], outcome: AcksAnswer | KafkaError
-) -> None:
+def answer_acks(waiting: Sequence[AnsweredPartition], outcome: AcksAnswer | KafkaError) -> None:
     """Answer what became of each partition, which were asked for in this order."""
     if isinstance(outcome, KafkaError):
         for answered in waiting:

@@ -9,16 +9,24 @@ for a produce (see `transactional_produce`), and only the first time. From versi
 for the client; an older client has added them, and they are taken only if it has: a late request
 would open a transaction that nobody ends.
 
+A tagged field of our own (10000), on a partition from version 3 on, says record by record what is
+done (see `individual_commits`): it counts when the transaction is committed. The member is named by
+its epoch, as the generation. Failures have no part in a transaction, and are refused here; they go
+by OffsetCommit. Such partitions and plain ones can be in one request; they are two decisions, the
+plain ones first.
+
 Errors are told as clients of each version know them: before version 5 no commit is expected to find
 its transaction busy, and before version 2 the coordinator that is loading is one that is not there.
+Who sends our tag knows all of them.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.broker.topics import Topic
 from anabranch.config.transaction_settings import PARTITION_VERIFICATION
+from anabranch.coordinator.cooperative.commands import AcksAnswer, PartitionAcks, TakeAcks
 from anabranch.coordinator.group.commands import CommitAnswer, CommitTxnOffsets, OffsetToCommit
 from anabranch.coordinator.transaction.commands import (
     AddPartitionsToTxn,
@@ -27,6 +35,12 @@ from anabranch.coordinator.transaction.commands import (
 )
 from anabranch.coordinator.transaction.state import TransactionVersion
 from anabranch.handlers import group_answers, transaction_answers
+from anabranch.handlers.individual_commits import (
+    IndividualCommitError,
+    answer_acks,
+    read_acks,
+    refuse,
+)
 from anabranch.handlers.route import RequestContext, route
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.wire.messages.txn_offset_commit import (
@@ -45,33 +59,82 @@ _FIRST_WITH_ADDING = 5
 Outcome = CommitAnswer | KafkaError
 
 
+@dataclass(slots=True)
+class _Commit:
+    """What a request wants committed, and the answers that wait for it, in the same order."""
+
+    version: int
+    request: TxnOffsetCommitRequest
+    response: TxnOffsetCommitResponse = field(default_factory=TxnOffsetCommitResponse)
+    offsets: list[OffsetToCommit] = field(default_factory=list)
+    waiting: list[TxnOffsetCommitResponsePartition] = field(default_factory=list)
+    acks: list[PartitionAcks] = field(default_factory=list)
+    waiting_acks: list[TxnOffsetCommitResponsePartition] = field(default_factory=list)
+
+    def refused(self, code: ErrorCode) -> TxnOffsetCommitResponse:
+        """The response when nothing of it is taken."""
+        error = KafkaError(code, "The transaction does not take the offsets.")
+        self.answer_offsets(error)
+        answer_acks(self.waiting_acks, error)
+        return self.response
+
+    def answer_offsets(self, outcome: Outcome) -> None:
+        codes = _codes(outcome, len(self.waiting))
+        for answered, code in zip(self.waiting, codes, strict=True):
+            answered.error_code = _told(code, self.version)
+
+    def answer_acks(self, outcome: AcksAnswer | KafkaError) -> None:
+        answer_acks(self.waiting_acks, outcome)
+
+
 def handle(
     broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
-    response = TxnOffsetCommitResponse()
-    offsets: list[OffsetToCommit] = []
-    waiting: list[TxnOffsetCommitResponsePartition] = []
+    commit = _Commit(context.version, request)
     for asked in request.topics:
         topic = broker.topics.get(asked.name)
         answers = []
         for partition in asked.partitions:
             answered = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answered)
-            if topic is None or not topic.has_partition(partition.partition_index):
-                answered.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                waiting.append(answered)
-                offsets.append(_offset_to_commit(topic, partition))
-        response.topics.append(TxnOffsetCommitResponseTopic(name=asked.name, partitions=answers))
-    if not offsets:
-        return response
+            _read(broker, commit, topic, partition, answered)
+        commit.response.topics.append(
+            TxnOffsetCommitResponseTopic(name=asked.name, partitions=answers)
+        )
+    if not commit.offsets and not commit.acks:
+        return commit.response
+    return _commit(broker, commit)
 
-    def respond(outcome: Outcome) -> TxnOffsetCommitResponse:
-        for answered, code in zip(waiting, _codes(outcome, len(waiting)), strict=True):
-            answered.error_code = _told(code, context.version)
-        return response
 
-    return _commit(broker, context.version, request, tuple(offsets), respond)
+def _read(
+    broker: Broker,
+    commit: _Commit,
+    topic: Topic | None,
+    partition: TxnOffsetCommitRequestPartition,
+    answered: TxnOffsetCommitResponsePartition,
+) -> None:
+    """Take what a partition wants to the rest, or answer why not."""
+    if topic is None or not topic.has_partition(partition.partition_index):
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition.individual is None:
+            answered.error_code = code
+        else:
+            refuse(answered, KafkaError(code, "There is no such partition."))
+    elif partition.individual is None:
+        commit.waiting.append(answered)
+        commit.offsets.append(_offset_to_commit(topic, partition))
+    else:
+        try:
+            if partition.individual.failures:
+                raise IndividualCommitError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Failures have no part in a transaction. Send them with OffsetCommit.",
+                )
+            acks = read_acks(broker, commit.request, topic, partition, partition.individual)
+            commit.acks.append(acks)
+            commit.waiting_acks.append(answered)
+        except KafkaError as error:
+            refuse(answered, error)
 
 
 def _offset_to_commit(topic: Topic, partition: TxnOffsetCommitRequestPartition) -> OffsetToCommit:
@@ -86,31 +149,19 @@ def _offset_to_commit(topic: Topic, partition: TxnOffsetCommitRequestPartition) 
 
 
 def _commit(
-    broker: Broker,
-    version: int,
-    request: TxnOffsetCommitRequest,
-    offsets: tuple[OffsetToCommit, ...],
-    respond: Callable[[Outcome], TxnOffsetCommitResponse],
+    broker: Broker, commit: _Commit
 ) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
-    """Let the offsets be pending, if they may be in the transaction."""
-    command = CommitTxnOffsets(
-        group_id=request.group_id,
-        member_id=request.member_id,
-        group_instance_id=request.group_instance_id,
-        generation_id=request.generation_id,
-        offsets=offsets,
-        producer_id=request.producer_id,
-        producer_epoch=request.producer_epoch,
-    )
+    """Let all of it be pending, if it may be in the transaction."""
+    request = commit.request
 
     def go_on(code: ErrorCode) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
         if code is not ErrorCode.NONE:
-            return respond(KafkaError(code, "The transaction does not take the offsets."))
-        return group_answers.answer(broker, request.group_id, command, respond)
+            return commit.refused(code)
+        return _submit(broker, commit)
 
     if not request.group_id:
         return go_on(ErrorCode.INVALID_GROUP_ID)
-    asked = _ask_coordinator(broker, version, request)
+    asked = _ask_coordinator(broker, commit.version, request)
     if not isinstance(asked, Deferred):
         return go_on(asked)
     answer: Deferred[TxnOffsetCommitResponse] = Deferred()
@@ -134,6 +185,36 @@ def _commit(
 
     asked.deliver_to(resume, answer.fail)
     return answer
+
+
+def _submit(
+    broker: Broker, commit: _Commit
+) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
+    request = commit.request
+    parts: list[Deferred[None] | None] = []
+    if commit.offsets:
+        offsets = CommitTxnOffsets(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            generation_id=request.generation_id,
+            offsets=tuple(commit.offsets),
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+        )
+        parts.append(group_answers.answer(broker, request.group_id, offsets, commit.answer_offsets))
+    if commit.acks:
+        acks = TakeAcks(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            member_epoch=request.generation_id,
+            partitions=tuple(commit.acks),
+            producer=(request.producer_id, request.producer_epoch),
+        )
+        parts.append(group_answers.answer(broker, request.group_id, acks, commit.answer_acks))
+    outcome: TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]
+    outcome = group_answers.gather(parts, lambda _: commit.response)
+    return outcome
 
 
 def _ask_coordinator(

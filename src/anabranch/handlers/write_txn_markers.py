@@ -52,17 +52,17 @@ def handle(
             )
             for result in results:
                 try:
-                    partition = _write(broker, marker, topic.name, result.partition_index)
+                    written = _write(broker, marker, topic.name, result.partition_index)
                 except KafkaError as error:
                     result.error_code = error.code
                     _tell(marker, topic.name, result, error)
                     continue
-                if broker.must_sync(partition, acks=-1):
-                    unsynced.append((partition, result))
+                unsynced += [(one, result) for one in written if broker.must_sync(one, acks=-1)]
     return _when_synced(broker, response, unsynced) if unsynced else response
 
 
-def _write(broker: Broker, marker: WritableTxnMarker, name: str, index: int) -> Partition:
+def _write(broker: Broker, marker: WritableTxnMarker, name: str, index: int) -> list[Partition]:
+    """Write a marker; the partitions that were written to with it."""
     topic = broker.topics.get(name)
     if topic is not None and topic.source is not None:
         raise produce_refusal(broker.topics, name)
@@ -70,14 +70,13 @@ def _write(broker: Broker, marker: WritableTxnMarker, name: str, index: int) -> 
     _check_version_2(marker, partition)
     if name == JOURNAL_TOPIC:
         # Offsets are decided with their marker, which the shard writes itself.
-        broker.groups.end_transaction(
+        return broker.groups.end_transaction(
             index,
             marker.producer_id,
             marker.producer_epoch,
             is_commit=marker.transaction_result,
             coordinator_epoch=marker.coordinator_epoch,
         )
-        return partition
     append_marker(
         partition.log,
         COMMIT if marker.transaction_result else ABORT,
@@ -87,7 +86,7 @@ def _write(broker: Broker, marker: WritableTxnMarker, name: str, index: int) -> 
         now_ms=broker.now_ms(),
     )
     broker.purgatory.mark(partition, _MARKER_BYTES)
-    return partition
+    return [partition]
 
 
 def _check_version_2(marker: WritableTxnMarker, partition: Partition) -> None:

@@ -13,6 +13,7 @@ class SubCode(IntEnum):
     INDIVIDUAL_COMMIT_TOO_OLD = 4
     MAX_INDIVIDUAL_COMMIT_REACHED = 5
     DELIVERY_LIMIT_REACHED = 6
+    PENDING_IN_OTHER_TRANSACTION = 7
 
     @property
     def meaning(self) -> str:
@@ -42,5 +43,9 @@ _MEANINGS = {
     SubCode.DELIVERY_LIMIT_REACHED: (
         "not an error: the failure was taken, and the record is not tried again (KIP-X has no such"
         " code)"
+    ),
+    SubCode.PENDING_IN_OTHER_TRANSACTION: (
+        "the records are acknowledged in a transaction that has not ended, or offsets of the"
+        " partition are committed in one: to be tried again when it has (KIP-X has no such code)"
     ),
 }

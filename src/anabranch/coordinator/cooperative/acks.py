@@ -11,12 +11,14 @@ What is refused, and why
 - records that it was not given in this ownership, or that are not in the log (OFFSET_OUT_OF_RANGE):
   a mistake in a client must not skip records that nobody has seen;
 - records of a leader epoch that ended below them (FENCED_LEADER_EPOCH): the log was cut since, and
-  the same offsets hold other records now.
+  the same offsets hold other records now;
+- records that are acknowledged in a transaction that is open, but by that transaction itself
+  (CONCURRENT_TRANSACTIONS): whether they are done is decided with it.
 
 What is not: the same acknowledgement again, or one below the stable offset. Both change nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from anabranch.coordinator.cooperative.progress import (
@@ -24,6 +26,7 @@ from anabranch.coordinator.cooperative.progress import (
     intersect,
     with_done,
 )
+from anabranch.coordinator.cooperative.records import AckedRange
 from anabranch.model.errors import ErrorCode
 from anabranch.model.offset_ranges import EMPTY, OffsetRanges
 from anabranch.model.sub_codes import SubCode
@@ -79,16 +82,60 @@ class LogFacts:
 
 
 def take_acks(
-    progress: PartitionProgress, acks: list[Ack], holdings: Holdings, facts: LogFacts
+    progress: PartitionProgress,
+    acks: list[Ack],
+    holdings: Holdings,
+    facts: LogFacts,
+    elsewhere: Sequence[AckedRange] = (),
 ) -> tuple[PartitionProgress, list[AckOutcome]]:
-    """The progress after what could be taken, and what became of each part."""
+    """The progress after what could be taken, and what became of each part.
+
+    `elsewhere` is what is pending in other transactions.
+    """
     outcomes: list[AckOutcome] = []
     for ack in acks:
         for outcome in judge(ack, holdings, facts):
+            if outcome.error_code is ErrorCode.NONE and elsewhere:
+                said = AckedRange(outcome.slots, ack.watermark, ack.done)
+                if is_elsewhere(progress, said, elsewhere):
+                    outcome = pending_elsewhere(outcome.slots)
             if outcome.error_code is ErrorCode.NONE:
                 progress = with_done(progress, outcome.slots, ack.watermark, ack.done)
             outcomes.append(outcome)
     return progress, outcomes
+
+
+def pending_elsewhere(slots: SlotRange) -> AckOutcome:
+    """What is said of an acknowledgement that a transaction has to end for."""
+    return AckOutcome(
+        slots, ErrorCode.CONCURRENT_TRANSACTIONS, SubCode.PENDING_IN_OTHER_TRANSACTION
+    )
+
+
+def news_of(
+    progress: PartitionProgress, said: AckedRange
+) -> Iterable[tuple[SlotRange, OffsetRanges]]:
+    """What an acknowledgement says is done and was not: offsets, by the slots it is news for."""
+    for interval in progress.within(said.slots):
+        first = max(interval.watermark, 0)
+        offsets = said.done.at_or_above(first)
+        if said.watermark > first:
+            offsets = offsets.union(OffsetRanges([(first, said.watermark - 1)]))
+        offsets = offsets.without(interval.done)
+        if offsets:
+            yield interval.slots, offsets
+
+
+def is_elsewhere(
+    progress: PartitionProgress, said: AckedRange, elsewhere: Sequence[AckedRange]
+) -> bool:
+    """Whether some of what an acknowledgement adds is among what others have said."""
+    return any(
+        intersect(slots, other.slots) is not None
+        and (offsets.below(other.watermark) or offsets.intersection(other.done))
+        for slots, offsets in news_of(progress, said)
+        for other in elsewhere
+    )
 
 
 def judge(ack: Ack, holdings: Holdings, facts: LogFacts) -> list[AckOutcome]:

@@ -6,6 +6,8 @@ Rules
   whoever deletes a group, its offsets or a topic finds nothing of it later. While there are slots
   that nobody has spoken of, there is no stable offset, and -1 is committed: for clients that is as
   if nothing were.
+- What is acknowledged in transactions that are open is in the book too, but apart (see
+  `pending_acks`).
 - `ProgressBook.replay` is the only way the book changes.
 """
 
@@ -14,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, assert_never
 
+from anabranch.coordinator.cooperative.pending_acks import PendingAcks
 from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
     with_all_done,
@@ -25,6 +28,9 @@ from anabranch.coordinator.cooperative.progress import (
 from anabranch.coordinator.cooperative.records import (
     SNAPSHOT_EVERY,
     AckedRange,
+    AcksForgotten,
+    AcksPending,
+    AcksSettled,
     Place,
     ProgressDelta,
     ProgressForgotten,
@@ -62,8 +68,14 @@ class ProgressBook:
         self._groups: dict[str, dict[Place, Tracked]] = {}
         # What the journal has and nobody goes on with, and its last sequence: to be forgotten.
         self._left: dict[str, dict[Place, int]] = {}
-        # About how much memory all of it takes.
-        self.state_bytes = 0
+        # Of transactions that are open.
+        self.pending = PendingAcks()
+        self._state_bytes = 0
+
+    @property
+    def state_bytes(self) -> int:
+        """About how much memory all of it takes."""
+        return self._state_bytes + self.pending.state_bytes
 
     def __bool__(self) -> bool:
         return bool(self._groups or self._left)
@@ -80,6 +92,9 @@ class ProgressBook:
         return self._left.get(group_id, {})
 
     def replay(self, record: ProgressRecord) -> None:
+        if isinstance(record, AcksPending | AcksForgotten | AcksSettled):
+            self.pending.replay(record)
+            return
         place = (record.topic_id, record.partition)
         known = self._groups.get(record.group_id, _NO_PROGRESS).get(place)
         match record:
@@ -92,6 +107,7 @@ class ProgressBook:
                     self._put(record.group_id, place, Tracked(progress, record.sequence))
             case ProgressForgotten():
                 self._drop(record.group_id, place)
+                self.pending.forget(record.group_id, place)
             case ProgressSettled() if known is not None:
                 if record.progress is None:
                     self._drop(record.group_id, place)
@@ -109,15 +125,15 @@ class ProgressBook:
     def _put(self, group_id: str, place: Place, tracked: Tracked) -> None:
         places = self._groups.setdefault(group_id, {})
         before = places.get(place)
-        self.state_bytes += state_bytes(tracked.progress)
-        self.state_bytes -= state_bytes(before.progress) if before is not None else 0
+        self._state_bytes += state_bytes(tracked.progress)
+        self._state_bytes -= state_bytes(before.progress) if before is not None else 0
         places[place] = tracked
         _remove(self._left, group_id, place)
 
     def _drop(self, group_id: str, place: Place) -> None:
         known = _remove(self._groups, group_id, place)
         if known is not None:
-            self.state_bytes -= state_bytes(known.progress)
+            self._state_bytes -= state_bytes(known.progress)
         _remove(self._left, group_id, place)
 
 
@@ -164,7 +180,7 @@ class ProgressDraft:
     """The progress of one group with the changes of one decision; the book stays as it is."""
 
     def __init__(self, group_id: str, known: GroupProgress) -> None:
-        self._group_id = group_id
+        self.group_id = group_id
         self._known = known
         self._changed: dict[Place, Tracked] = {}
         self.records: list[Any] = []
@@ -190,7 +206,7 @@ class ProgressDraft:
         """Nothing is known any more; the last that is said of a partition in a decision."""
         self.records.append(
             ProgressForgotten(
-                group_id=self._group_id,
+                group_id=self.group_id,
                 topic_id=place[0],
                 partition=place[1],
                 sequence=sequence,
@@ -203,7 +219,7 @@ class ProgressDraft:
         self._changed[place] = tracked
         self.records.append(
             ProgressWritten(
-                group_id=self._group_id,
+                group_id=self.group_id,
                 topic_id=place[0],
                 partition=place[1],
                 sequence=tracked.sequence,

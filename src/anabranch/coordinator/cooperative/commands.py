@@ -51,12 +51,16 @@ class PartitionAcks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeAcks:
-    """Individual commits of a member, or of nobody in particular (a negative epoch)."""
+    """Individual commits of a member, or of nobody in particular (a negative epoch).
+
+    With a producer, its id and epoch, they are part of its transaction, and have no failures.
+    """
 
     group_id: str
     member_id: str
     member_epoch: int
     partitions: tuple[PartitionAcks, ...]
+    producer: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +171,19 @@ class LogsFound:
     """
 
     logs: Mapping[Place, LogState]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortTransactions:
+    """Work for the broker: a member is gone, and what it did in transactions shall not count.
+
+    Nobody can have the records that it acknowledged before these have ended. The producers come
+    with their epochs, and whose transactions have ended meanwhile are left alone.
+    """
+
+    group_id: str
+    member_id: str
+    producers: tuple[tuple[int, int], ...]
 
 
 CooperativeCommand = TakeAcks | TakeDecisions | CountStuck | LogsFound

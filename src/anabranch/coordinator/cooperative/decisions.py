@@ -14,6 +14,7 @@ Rules
 """
 
 import dataclasses
+from collections.abc import Collection
 
 from anabranch.coordinator.cooperative.book import (
     GroupProgress,
@@ -43,9 +44,16 @@ from anabranch.model.units import ALL_SLOTS
 
 
 def take_decisions(
-    offsets: Offsets, known: GroupProgress, command: TakeDecisions, now_ms: int
+    offsets: Offsets,
+    known: GroupProgress,
+    command: TakeDecisions,
+    now_ms: int,
+    blocked: Collection[tuple[str, int]] = (),
 ) -> Result:
-    """Take what can be taken, and answer each decision for itself."""
+    """Take what can be taken, and answer each decision for itself.
+
+    Nothing is projected over offsets that are pending in transactions; their end sees to it.
+    """
     place = (command.topic_id, command.partition)
     tracked = known.get(place)
     before = tracked.progress if tracked is not None else None
@@ -73,7 +81,8 @@ def take_decisions(
         draft.add(place, whole, progress)
     committed = committed_offset(offsets, command.topic, command.topic_id, command.partition)
     projected: list[GroupRecord] = []
-    if is_behind(progress, committed):
+    is_blocked = (command.topic, command.partition) in blocked
+    if not is_blocked and is_behind(progress, committed):
         projected.append(
             OffsetCommitted(
                 group_id=command.group_id,

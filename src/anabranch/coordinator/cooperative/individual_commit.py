@@ -2,6 +2,9 @@
 
 Rules
 - Whatever can be taken is taken, and everything is answered for itself (see `acks`).
+- Nothing is taken of a partition while offsets of the group for it are pending in a transaction:
+  the stable offset would be a later commit than they are, and have them forgotten. (Nor are such
+  offsets taken while acknowledgements are pending, see `txn_offsets`.)
 - Nobody in particular may acknowledge while the group has no members, as with plain commits; it
   counts as the owner of everything.
 - What a group keeps of a partition is limited (see `window`).
@@ -10,13 +13,16 @@ Rules
 """
 
 import dataclasses
+from collections.abc import Collection
 
 from anabranch.coordinator.cooperative.acks import (
     Ack,
     AckOutcome,
     Holdings,
     LogFacts,
+    is_elsewhere,
     judge,
+    pending_elsewhere,
     take_acks,
 )
 from anabranch.coordinator.cooperative.book import (
@@ -35,6 +41,7 @@ from anabranch.coordinator.cooperative.commands import (
     TakeAcks,
 )
 from anabranch.coordinator.cooperative.holdings import EVERYTHING, holdings_of
+from anabranch.coordinator.cooperative.pending_acks import Pending, PendingAcks
 from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
     new_progress,
@@ -51,7 +58,7 @@ from anabranch.coordinator.group.records import OffsetCommitted
 from anabranch.coordinator.runtime.result import Result
 from anabranch.model.errors import ErrorCode
 from anabranch.model.offset_ranges import EMPTY, OffsetRanges
-from anabranch.model.units import SlotRange
+from anabranch.model.units import ALL_SLOTS, SlotRange
 
 # A committed offset that does not move is written again after so long, for it must not expire
 # while somebody works on what follows it.
@@ -65,10 +72,15 @@ def take_individual_commits(
     command: TakeAcks,
     settings: CooperativeSettings,
     now_ms: int,
+    pending: PendingAcks,
+    blocked: Collection[tuple[str, int]] = (),
     broker_bytes: int = 0,
 ) -> Result:
-    """Take what a member did; `broker_bytes` is what all groups of the broker keep, about."""
-    error = _check_sender(group, command)
+    """Take what a member did; `broker_bytes` is what all groups of the broker keep, about.
+
+    `blocked` are the partitions with offsets that are pending in transactions.
+    """
+    error = check_sender(group, command)
     if error is not ErrorCode.NONE:
         return Result(response=AcksAnswer(error=error))
     draft = ProgressDraft(command.group_id, known)
@@ -80,13 +92,23 @@ def take_individual_commits(
             offsets, asked.topic, asked.topic_id, asked.partition
         )
         before = draft.get(place)
-        taking = _Taking(asked, _holdings(group, command, asked), settings, now_ms, broker_bytes)
+        taking = Taking(
+            asked,
+            holdings_in(group, command, asked),
+            settings,
+            now_ms,
+            broker_bytes,
+            tuple(pending.of_place(command.group_id, place).values()),
+        )
+        if name in blocked:
+            answers.append(blocked_answer(taking, before.progress if before is not None else None))
+            continue
         answers.append(_take_partition(taking, draft, command.member_epoch, committed))
         after = draft.get(place)
         if after is None:
             continue
         is_due = is_behind(after.progress, committed)
-        if is_due or (after is not before and _is_old(committed, now_ms)):
+        if is_due or (after is not before and is_old(committed, now_ms)):
             projected[name] = projection(after.progress, asked.topic_id, now_ms)
     committed_records = (
         OffsetCommitted(group_id=command.group_id, topic=topic, partition=partition, value=value)
@@ -101,7 +123,7 @@ def take_individual_commits(
 # Who acknowledges -------------------------------------------------------------------------------
 
 
-def _check_sender(group: Group | None, command: TakeAcks) -> ErrorCode:
+def check_sender(group: Group | None, command: TakeAcks) -> ErrorCode:
     is_anonymous = command.member_epoch < 0
     if group is None:
         return ErrorCode.NONE if is_anonymous else ErrorCode.GROUP_ID_NOT_FOUND
@@ -122,7 +144,8 @@ def _check_sender(group: Group | None, command: TakeAcks) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _holdings(group: Group | None, command: TakeAcks, asked: PartitionAcks) -> Holdings:
+def holdings_in(group: Group | None, command: TakeAcks, asked: PartitionAcks) -> Holdings:
+    """What the sender holds of a partition."""
     if not isinstance(group, ConsumerGroup) or not group.members:
         return EVERYTHING
     member = group.members[command.member_id]
@@ -133,33 +156,68 @@ def _holdings(group: Group | None, command: TakeAcks, asked: PartitionAcks) -> H
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Taking:
-    """What one partition's acknowledgements are judged by."""
+class Taking:
+    """What one partition's acknowledgements are judged by.
+
+    `pending` is what others have acknowledged in transactions that are open.
+    """
 
     asked: PartitionAcks
     holdings: Holdings
     settings: CooperativeSettings
     now_ms: int
     broker_bytes: int
+    pending: tuple[Pending, ...] = ()
 
     @property
     def facts(self) -> LogFacts:
         return self.asked.facts
 
+    @property
+    def elsewhere(self) -> list[AckedRange]:
+        return [acked for one in self.pending for acked in one.acked]
+
+    @property
+    def pending_ranges(self) -> int:
+        return sum(one.ranges_count for one in self.pending)
+
+
+def blocked_answer(taking: Taking, progress: PartitionProgress | None) -> PartitionAnswer:
+    """What is said where an offset of the partition is pending: that it has to end first."""
+    outcomes = [
+        pending_elsewhere(one.slots) if one.error_code is ErrorCode.NONE else one
+        for ack in taking.asked.acks
+        for one in judge(ack, taking.holdings, taking.facts)
+    ]
+    refused = pending_elsewhere(ALL_SLOTS)
+    failures = [
+        FailureOutcome(failure=one, error_code=refused.error_code, sub_code=refused.sub_code)
+        for one in taking.asked.failures
+    ]
+    return PartitionAnswer(
+        stable_offset=NO_OFFSET if progress is None else progress.stable_offset,
+        outcomes=tuple(outcomes),
+        failures=tuple(failures),
+    )
+
+
+def begun_progress(committed: CommittedOffset | None, facts: LogFacts) -> PartitionProgress:
+    """The progress on a partition that nobody has spoken of.
+
+    Its slots begin where their first owner does, as partitions do. A committed offset may be beyond
+    the end of the log; what comes there is nobody's yet.
+    """
+    offset = committed.offset if committed is not None else NO_OFFSET
+    return new_progress(min(offset, facts.log_end_offset))
+
 
 def _take_partition(
-    taking: _Taking, draft: ProgressDraft, member_epoch: int, committed: CommittedOffset | None
+    taking: Taking, draft: ProgressDraft, member_epoch: int, committed: CommittedOffset | None
 ) -> PartitionAnswer:
     asked = taking.asked
     place = (asked.topic_id, asked.partition)
     known = draft.get(place)
-    if known is not None:
-        before = known.progress
-    else:
-        # Slots that nobody has spoken of begin where their first owner does, as partitions do.
-        # A committed offset may be beyond the end of the log; what comes there is nobody's yet.
-        offset = committed.offset if committed is not None else NO_OFFSET
-        before = new_progress(min(offset, asked.facts.log_end_offset))
+    before = known.progress if known is not None else begun_progress(committed, asked.facts)
     acked = expired(before, asked.facts.log_start_offset)
     progress = with_acked(before, acked)
     outcomes: list[AckOutcome] = []
@@ -204,14 +262,17 @@ def _is_any_taken(outcomes: list[AckOutcome], failures: list[FailureOutcome]) ->
 
 
 def _take_ack(
-    taking: _Taking, progress: PartitionProgress, ack: Ack, outcomes: list[AckOutcome]
+    taking: Taking, progress: PartitionProgress, ack: Ack, outcomes: list[AckOutcome]
 ) -> tuple[PartitionProgress, list[AckedRange]]:
     """The progress after one acknowledgement, and the parts of it that were taken."""
-    after, judged = take_acks(progress, [ack], taking.holdings, taking.facts)
-    is_beyond = is_over(progress, after, taking.settings, taking.broker_bytes)
+    elsewhere = taking.elsewhere
+    after, judged = take_acks(progress, [ack], taking.holdings, taking.facts, elsewhere)
+    is_beyond = is_over(
+        progress, after, taking.settings, taking.broker_bytes, taking.pending_ranges
+    )
     if is_beyond:
         ack = dataclasses.replace(ack, done=EMPTY)
-        after, judged = take_acks(progress, [ack], taking.holdings, taking.facts)
+        after, judged = take_acks(progress, [ack], taking.holdings, taking.facts, elsewhere)
     taken = [one.slots for one in judged if one.error_code is ErrorCode.NONE]
     for one in judged:
         if is_beyond and one.error_code is ErrorCode.NONE:
@@ -223,7 +284,7 @@ def _take_ack(
 
 
 def _take_failure(
-    taking: _Taking, progress: PartitionProgress, failure: Failure, member_epoch: int
+    taking: Taking, progress: PartitionProgress, failure: Failure, member_epoch: int
 ) -> FailureOutcome:
     """What becomes of a failure; it is fenced as if the record were acknowledged."""
     offset, slot = failure.offset, failure.slot
@@ -233,6 +294,12 @@ def _take_failure(
         return FailureOutcome(failure=failure, error_code=judged.error_code)
     if progress.is_done(slot, offset):
         return FailureOutcome(failure=failure)
+    said = AckedRange(judged.slots, NO_OFFSET, pretended.done)
+    if is_elsewhere(progress, said, taking.elsewhere):
+        refused = pending_elsewhere(judged.slots)
+        return FailureOutcome(
+            failure=failure, error_code=refused.error_code, sub_code=refused.sub_code
+        )
     known = progress.attempts.get(offset)
     if known is not None and known.key_hash != failure.key_hash:
         # An offset is one record, which has one key.
@@ -254,7 +321,7 @@ def is_behind(progress: PartitionProgress, committed: CommittedOffset | None) ->
     return committed is None or committed.offset != progress.stable_offset
 
 
-def _is_old(committed: CommittedOffset | None, now_ms: int) -> bool:
+def is_old(committed: CommittedOffset | None, now_ms: int) -> bool:
     return committed is None or now_ms - committed.commit_timestamp_ms >= _REFRESH_MS
 
 

@@ -8,12 +8,16 @@ Rules
   do, nor somebody without any part of it.
 - In a group without members an administrator, or a consumer that assigns itself its partitions, may
   commit: everything starts over from there.
+- Who starts over or goes back has everything done again, so what is pending in transactions is
+  forgotten, whichever way they end. Otherwise it stays: what is done is done in any order.
 """
 
 import dataclasses
+from collections.abc import Iterable
 
 from anabranch.coordinator.cooperative.book import GroupProgress, ProgressDraft, apply_delta
 from anabranch.coordinator.cooperative.holdings import holdings_of, is_shared
+from anabranch.coordinator.cooperative.pending_acks import PendingKey, forgotten
 from anabranch.coordinator.cooperative.progress import new_progress
 from anabranch.coordinator.cooperative.records import AckedRange, Place, ProgressDelta
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
@@ -37,11 +41,19 @@ def check_owner(
     return ErrorCode.NONE
 
 
-def take_plain_commit(draft: ProgressDraft, place: Place, offset: int, *, is_reset: bool) -> None:
+def take_plain_commit(
+    draft: ProgressDraft,
+    place: Place,
+    offset: int,
+    pending: Iterable[PendingKey],
+    *,
+    is_reset: bool,
+) -> None:
     """The group committed an offset for the whole partition: everything below it is done.
 
     What is done above stays done when it was said by a member. A reset by an administrator, and a
-    member that goes back, make everything from the offset on to be done again.
+    member that goes back, make everything from the offset on to be done again, what is `pending`
+    there too.
     """
     known = draft.get(place)
     if known is None:
@@ -50,6 +62,7 @@ def take_plain_commit(draft: ProgressDraft, place: Place, offset: int, *, is_res
     epoch = progress.leader_epoch
     if is_reset or offset < progress.stable_offset:
         draft.begin(place, dataclasses.replace(new_progress(offset), leader_epoch=epoch))
+        draft.records += map(forgotten, pending)
         return
     delta = ProgressDelta(leader_epoch=epoch, acked=(AckedRange(ALL_SLOTS, offset),))
     after = apply_delta(progress, delta)

@@ -1,8 +1,9 @@
 """What changes the progress of groups: the records that a shard replays.
 
 `ProgressWritten` and `ProgressForgotten` are durable, in a journal of their own beside that of the
-groups; `ProgressSettled` is soft: what the living process knows about the logs is looked at again
-after each start.
+groups, and so are `AcksPending` and `AcksForgotten`, of transactions that are open;
+`ProgressSettled` and `AcksSettled` are soft: what the living process knows about the logs is looked
+at again after each start.
 
 Most records are deltas, so that an acknowledgement costs what it says and not what was said before.
 Every 64th is a snapshot. Sequences are consecutive; a delta that does not follow what is known is
@@ -100,5 +101,48 @@ class ProgressSettled:
     progress: PartitionProgress | None
 
 
-DurableProgressRecord = ProgressWritten | ProgressForgotten
-ProgressRecord = DurableProgressRecord | ProgressSettled
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcksPending:
+    """All that a member has acknowledged of a partition in a transaction, while that is open.
+
+    `leader_epoch` is that of the log when it did so last.
+    """
+
+    is_durable: ClassVar[bool] = True
+    group_id: str
+    topic_id: bytes
+    partition: int
+    producer_id: int
+    member_id: str
+    producer_epoch: int
+    leader_epoch: int
+    acked: tuple[AckedRange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcksForgotten:
+    """Nothing is pending any more of what a member acknowledged in a transaction."""
+
+    is_durable: ClassVar[bool] = True
+    group_id: str
+    topic_id: bytes
+    partition: int
+    producer_id: int
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcksSettled:
+    """What is left of the acknowledgements that are pending, after a look at the log."""
+
+    is_durable: ClassVar[bool] = False
+    group_id: str
+    topic_id: bytes
+    partition: int
+    producer_id: int
+    member_id: str
+    acked: tuple[AckedRange, ...]
+
+
+DurableProgressRecord = ProgressWritten | ProgressForgotten | AcksPending | AcksForgotten
+ProgressRecord = DurableProgressRecord | ProgressSettled | AcksSettled

@@ -7,12 +7,14 @@ Rules
   offset, a committed one or that of the progress, ended below it, nothing from there on was done.
 - Progress without a committed offset belongs to a group that was deleted, or was never answered. It
   does not count, and is forgotten, lest a later committed offset bring it back.
+- What is acknowledged in transactions that are open is measured by its own leader epoch. It is
+  written anew only when it is progress.
 - What changes here is not written at once, but with the next record, which then is a snapshot; a
   timer sees to it that there is one. Until then every start comes to the same result.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from anabranch.coordinator.cooperative.book import (
     GroupProgress,
@@ -23,12 +25,18 @@ from anabranch.coordinator.cooperative.book import (
 )
 from anabranch.coordinator.cooperative.commands import LogState
 from anabranch.coordinator.cooperative.individual_commit import is_behind, projection
+from anabranch.coordinator.cooperative.pending_acks import GroupPending, joined
 from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
     with_done,
     without_lost,
 )
-from anabranch.coordinator.cooperative.records import Place, ProgressSettled
+from anabranch.coordinator.cooperative.records import (
+    AckedRange,
+    AcksSettled,
+    Place,
+    ProgressSettled,
+)
 from anabranch.coordinator.group.commands import CommittedOffset
 from anabranch.coordinator.group.offsets import Offsets, committed_offset
 from anabranch.coordinator.group.records import GroupRecord, OffsetCommitted
@@ -44,7 +52,7 @@ def settle_timer(group_id: str) -> TimerKey:
 
 
 def epochs_in_doubt(
-    known: GroupProgress, offsets: Offsets, image: ClusterImage
+    known: GroupProgress, pending: GroupPending, offsets: Offsets, image: ClusterImage
 ) -> Mapping[Place, set[int]]:
     """The leader epochs whose ends have to be looked up in each log."""
     epochs: dict[Place, set[int]] = {}
@@ -53,6 +61,7 @@ def epochs_in_doubt(
         asked = {tracked.progress.leader_epoch}
         if committed is not None:
             asked.add(committed.leader_epoch)
+        asked.update(one.leader_epoch for one in pending.get(place, {}).values())
         epochs[place] = {epoch for epoch in asked if epoch >= 0}
     return epochs
 
@@ -89,6 +98,32 @@ def logs_found(
     return Result(records=tuple(records), timers=timers)
 
 
+def acks_found(pending: GroupPending, logs: Mapping[Place, LogState]) -> list[AcksSettled]:
+    """What is still true of what one group has acknowledged in transactions that are open."""
+    settled = []
+    for place, of_place in pending.items():
+        log = logs.get(place)
+        for key, one in of_place.items() if log is not None else ():
+            assert log is not None
+            end_offset = _end_for(one.leader_epoch, log)
+            acked = joined(
+                AckedRange(part.slots, min(part.watermark, end_offset), part.done.below(end_offset))
+                for part in one.acked
+            )
+            if acked != one.acked:
+                settled.append(
+                    AcksSettled(
+                        group_id=key.group_id,
+                        topic_id=place[0],
+                        partition=place[1],
+                        producer_id=key.producer_id,
+                        member_id=key.member_id,
+                        acked=acked,
+                    )
+                )
+    return settled
+
+
 def _settled(
     progress: PartitionProgress, committed: CommittedOffset, log: LogState
 ) -> PartitionProgress:
@@ -107,9 +142,17 @@ def _end_for(epoch: int, log: LogState) -> int:
 
 
 def settle(
-    group_id: str, book: ProgressBook, offsets: Offsets, image: ClusterImage, now_ms: int
+    group_id: str,
+    book: ProgressBook,
+    offsets: Offsets,
+    image: ClusterImage,
+    now_ms: int,
+    blocked: Collection[tuple[str, int]] = (),
 ) -> Result:
-    """Write down what was found at the start."""
+    """Write down what was found at the start.
+
+    Nothing is projected over offsets that are pending in transactions; their end sees to it.
+    """
     known = book.of_group(group_id)
     draft = ProgressDraft(group_id, known)
     for place, sequence in book.left_of(group_id).items():
@@ -123,7 +166,8 @@ def settle(
         if tracked.needs_snapshot:
             draft.begin((topic_id, partition), tracked.progress)
         committed = committed_offset(offsets, topic.name, topic_id, partition)
-        if is_behind(tracked.progress, committed):
+        is_blocked = (topic.name, partition) in blocked
+        if not is_blocked and is_behind(tracked.progress, committed):
             projected.append(
                 OffsetCommitted(
                     group_id=group_id,

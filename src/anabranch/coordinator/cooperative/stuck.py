@@ -1,7 +1,8 @@
 """A record that a member was shown and does not finish: who has it, and that this is a failure too.
 
 Rules
-- A record that is done, or rests after a failure, is with nobody: it cannot be stuck.
+- A record that is done, or rests after a failure, is with nobody: it cannot be stuck. Nor is one
+  that is acknowledged in a transaction: its owner is through with it.
 - Who is about to give its slot back is on the way to being rid of it, whatever it does.
 - Being stuck counts as an attempt that failed, whoever is to try next. Nobody in particular says
   so, hence nobody is fenced: whoever finishes the record after all has finished it.
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from anabranch.coordinator.cooperative.book import GroupProgress, ProgressDraft
 from anabranch.coordinator.cooperative.commands import CountStuck, Failure
+from anabranch.coordinator.cooperative.pending_acks import PendingAcks
 from anabranch.coordinator.cooperative.progress import PartitionProgress, with_attempt
 from anabranch.coordinator.cooperative.records import FailedAttempt, ProgressDelta
 from anabranch.coordinator.cooperative.retries import attempt_after
@@ -21,7 +23,11 @@ from anabranch.model.units import SlotRange, slot_of_hash
 
 
 def count_stuck(
-    known: GroupProgress, command: CountStuck, settings: CooperativeSettings, now_ms: int
+    known: GroupProgress,
+    command: CountStuck,
+    settings: CooperativeSettings,
+    now_ms: int,
+    pending: PendingAcks,
 ) -> Result:
     draft = ProgressDraft(command.group_id, known)
     place = (command.topic_id, command.partition)
@@ -29,7 +35,10 @@ def count_stuck(
     if tracked is None:
         return Result()
     progress, offset = tracked.progress, command.offset
-    if progress.is_done(slot_of_hash(command.key_hash), offset):
+    slot = slot_of_hash(command.key_hash)
+    if progress.is_done(slot, offset):
+        return Result()
+    if pending.has_record(command.group_id, place, slot, offset):
         return Result()
     if is_resting(progress, offset, now_ms):
         return Result()

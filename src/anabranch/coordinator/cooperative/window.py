@@ -9,6 +9,8 @@ Rules of what is refused
   and the last one that is done; what all groups of the broker keep is limited in bytes. Beyond a
   limit ranges that come on top are refused, while watermarks, and whatever closes gaps, are taken:
   that is what gets it below the limit again.
+- What is acknowledged in transactions that are open counts as well. It closes gaps that are closed
+  when all of them are committed.
 
 Rules of the stages, each of which is there to make the next one needless
 - WARN: half of the window is full, in offsets or in ranges, or a record has been stuck for half of
@@ -23,12 +25,14 @@ Rules of the stages, each of which is there to make the next one needless
   business of its owner only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from anabranch.coordinator.cooperative.acks import AckOutcome
 from anabranch.coordinator.cooperative.commands import NO_OFFSET
 from anabranch.coordinator.cooperative.progress import PartitionProgress
+from anabranch.coordinator.cooperative.records import AckedRange
 from anabranch.coordinator.cooperative.settings import CooperativeSettings
 from anabranch.model.errors import ErrorCode
 from anabranch.model.sub_codes import SubCode
@@ -57,18 +61,50 @@ def is_over(
     after: PartitionProgress,
     settings: CooperativeSettings,
     broker_bytes: int = 0,
+    pending_ranges: int = 0,
 ) -> bool:
     """Whether ranges came on top that are too many, or too far from the stable offset.
 
-    `broker_bytes` is what all groups of the broker have, about, before this.
+    `broker_bytes` is what all groups of the broker have, about, before this; `pending_ranges` is
+    how many ranges of the partition there are in open transactions.
     """
     if after.ranges_count <= before.ranges_count:
         return False
-    if after.ranges_count > settings.max_ranges:
+    if after.ranges_count + pending_ranges > settings.max_ranges:
         return True
     if broker_bytes + state_bytes(after) - state_bytes(before) > settings.max_state_bytes:
         return True
     return after.last_done_offset - begun_offset(after) > settings.max_window_offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """How what is acknowledged in open transactions grows with an acknowledgement.
+
+    `before` and `after` are the progress as if all of them were committed; the rest is kept beside
+    the progress that counts.
+    """
+
+    before: PartitionProgress
+    after: PartitionProgress
+    ranges_count: int
+    more_bytes: int
+
+
+def is_growth_over(
+    progress: PartitionProgress,
+    growth: Growth,
+    settings: CooperativeSettings,
+    broker_bytes: int = 0,
+) -> bool:
+    """The same of ranges that are acknowledged in a transaction."""
+    if growth.after.ranges_count <= growth.before.ranges_count:
+        return False
+    if progress.ranges_count + growth.ranges_count > settings.max_ranges:
+        return True
+    if broker_bytes + growth.more_bytes > settings.max_state_bytes:
+        return True
+    return growth.after.last_done_offset - begun_offset(progress) > settings.max_window_offsets
 
 
 def limited(slots: SlotRange) -> AckOutcome:
@@ -93,6 +129,12 @@ def state_bytes(progress: PartitionProgress) -> int:
         + _ATTEMPT_BYTES * len(progress.attempts)
         + _DIVERTED_BYTES * len(progress.diverted)
     )
+
+
+def pending_bytes(acked: Sequence[AckedRange]) -> int:
+    """The same of what is acknowledged in an open transaction."""
+    ranges_count = sum(len(one.done) for one in acked)
+    return _PARTITION_BYTES + _INTERVAL_BYTES * len(acked) + _RANGE_BYTES * ranges_count
 
 
 # Stages -----------------------------------------------------------------------------------------

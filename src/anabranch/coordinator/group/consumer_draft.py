@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from anabranch.coordinator.cooperative.commands import AbortTransactions
 from anabranch.coordinator.cooperative.cuts import Partition
 from anabranch.coordinator.cooperative.load import SlotWeights
 from anabranch.coordinator.group.assignors.crews import MemberSpec
@@ -73,6 +74,12 @@ class Environment:
     slot_weights: Callable[[], Mapping[Partition, SlotWeights]] = dict
     # All members of consumer groups of this broker: they share the budget of heartbeats.
     broker_members: int = 0
+    # Whether records of a unit are acknowledged, and whether offsets of its partition are
+    # committed, in transactions that are open.
+    is_acknowledged: Callable[[Unit], bool] = lambda unit: False
+    is_committed: Callable[[Unit], bool] = lambda unit: False
+    # The producers in whose transactions a member has acknowledged something.
+    producers_of: Callable[[str], tuple[tuple[int, int], ...]] = lambda member_id: ()
 
 
 class ConsumerDraft:
@@ -193,7 +200,15 @@ class ConsumerDraft:
         return votes
 
     def is_free_for(self, member_id: str, unit: Unit) -> bool:
-        """Whether nobody else holds a unit."""
+        """Whether nobody else holds a unit, and nobody's transaction may yet change what is done.
+
+        Stock members ask for stable offsets where that matters to them, and wait for these.
+        """
+        if self.environment.is_acknowledged(unit):
+            return False
+        member = self.member(member_id)
+        if member is not None and member.shares and self.environment.is_committed(unit):
+            return False
         owner_id = self._owners.get(unit) or self.group.owners.get(unit)
         if owner_id is None or owner_id == member_id:
             return True
@@ -272,6 +287,15 @@ class ConsumerDraft:
         if member.classic is not None:
             self.cancel(member_join_timer(group_id, member_id))
             self.cancel(member_sync_timer(group_id, member_id))
+        self.abort_transactions(member_id)
+
+    def abort_transactions(self, member_id: str) -> None:
+        """Have the transactions ended in which a member has acknowledged records: it is gone."""
+        producers = self.environment.producers_of(member_id)
+        if producers:
+            self.ask(
+                AbortTransactions(group_id=self.group_id, member_id=member_id, producers=producers)
+            )
 
     def _put(self, member: ConsumerMember) -> None:
         self._members[member.member_id] = member

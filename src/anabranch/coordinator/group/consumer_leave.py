@@ -5,6 +5,8 @@ Rules
   forgotten; the group epoch grows, and the others get what it had as soon as they speak.
 - A static member that leaves for a while (-2) keeps its place and its partitions until its session
   ends; it comes back under the same instance id.
+- Whoever goes, for whatever reason, has the transactions aborted in which it acknowledged records:
+  nobody else could have those before they end. Who gives up a range and stays ends them itself.
 """
 
 from anabranch.coordinator.group.cause import Cause
@@ -35,6 +37,7 @@ def leave(draft: ConsumerDraft, command: ConsumerHeartbeat) -> ConsumerHeartbeat
 def leave_for_a_while(draft: ConsumerDraft, command: ConsumerHeartbeat) -> Result:
     """The static member goes and will be back; nobody gets its partitions meanwhile."""
     member = _leaving(draft, command)
+    draft.abort_transactions(member.member_id)
     draft.write_current(
         member.with_(
             member_epoch=STATIC_LEAVING_EPOCH,

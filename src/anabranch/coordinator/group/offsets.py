@@ -23,6 +23,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 
 from anabranch.coordinator.cooperative.book import GroupProgress, ProgressDraft
+from anabranch.coordinator.cooperative.pending_acks import PendingAcks
 from anabranch.coordinator.cooperative.plain_commit import check_owner, take_plain_commit
 from anabranch.coordinator.group.classic_state import (
     CONSUMER_PROTOCOL_TYPE,
@@ -86,7 +87,9 @@ def commit_offsets(
     progress: GroupProgress,
     settings: GroupSettings,
     now_ms: int,
+    pending: PendingAcks,
 ) -> Result:
+    """Commit offsets; `pending` is what is acknowledged in transactions."""
     if isinstance(group, ConsumerGroup):
         error = check_consumer_commit(group, command)
     else:
@@ -107,7 +110,9 @@ def commit_offsets(
         errors.append(error)
         if error is not ErrorCode.NONE:
             continue
-        take_plain_commit(draft, place, asked.offset, is_reset=command.generation_id < 0)
+        acknowledged = pending.of_place(command.group_id, place)
+        is_reset = command.generation_id < 0
+        take_plain_commit(draft, place, asked.offset, acknowledged, is_reset=is_reset)
         records.append(
             OffsetCommitted(
                 group_id=command.group_id,

@@ -4,7 +4,9 @@ Rules
 - A unit moves only after its owner confirmed that it let go of it: a member is first told to give
   units up (UNREVOKED_PARTITIONS) and gets nothing new until it did.
 - A unit that another member still holds is not handed out; the member waits for it
-  (UNRELEASED_PARTITIONS) with what it already has, at the target's epoch.
+  (UNRELEASED_PARTITIONS) with what it already has, at the target's epoch. Nor is one, to anybody,
+  of which records are acknowledged in a transaction that is open: whether they are done is not
+  known yet.
 - Who does not share gets a partition whole or not at all: as long as one piece of it is not free,
   none is.
 - Confirming is done by the list of owned units in the heartbeat; a heartbeat without the list

@@ -9,12 +9,13 @@ Rules
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import assert_never
 
 from anabranch.coordinator.cooperative.book import GroupProgress, ProgressBook
 from anabranch.coordinator.cooperative.commands import (
+    AbortTransactions,
     CountStuck,
     LogsFound,
     TakeAcks,
@@ -23,15 +24,25 @@ from anabranch.coordinator.cooperative.commands import (
 from anabranch.coordinator.cooperative.decisions import take_decisions
 from anabranch.coordinator.cooperative.individual_commit import take_individual_commits
 from anabranch.coordinator.cooperative.load import SlotWeights
+from anabranch.coordinator.cooperative.pending_acks import PendingAcks, forgotten
 from anabranch.coordinator.cooperative.records import (
+    AcksForgotten,
+    AcksPending,
+    AcksSettled,
     Place,
     ProgressForgotten,
     ProgressSettled,
     ProgressWritten,
 )
 from anabranch.coordinator.cooperative.settings import CooperativeSettings
-from anabranch.coordinator.cooperative.settling import epochs_in_doubt, logs_found, settle
+from anabranch.coordinator.cooperative.settling import (
+    acks_found,
+    epochs_in_doubt,
+    logs_found,
+    settle,
+)
 from anabranch.coordinator.cooperative.stuck import count_stuck
+from anabranch.coordinator.cooperative.txn_acks import take_txn_acks
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group import consumer_commands as cc
 from anabranch.coordinator.group import consumer_records as cr
@@ -97,18 +108,21 @@ from anabranch.coordinator.group.records import (
     TransactionEnded,
 )
 from anabranch.coordinator.group.settings import GroupSettings
-from anabranch.coordinator.group.txn_offsets import (
-    PendingOffsets,
-    commit_txn_offsets,
-    end_transaction,
-)
+from anabranch.coordinator.group.txn_end import Known, end_transaction
+from anabranch.coordinator.group.txn_offsets import PendingOffsets, commit_txn_offsets
 from anabranch.coordinator.runtime.result import Result, TimerChange, TimerKey
 from anabranch.model.cluster_image import ClusterImage
+from anabranch.model.units import Unit
 
 Group = ClassicGroup | ConsumerGroup
 
 _NO_TOPIC_ID = bytes(16)
 _NO_OFFSETS: dict[tuple[str, int], CommittedOffset] = {}
+
+
+def _orphans_timer(group_id: str) -> TimerKey:
+    """The time to have transactions aborted whose members went while nobody looked."""
+    return ("orphans", group_id)
 
 
 class Surroundings:
@@ -175,6 +189,23 @@ class GroupShard:
         """About how much memory that takes."""
         return self._book.state_bytes
 
+    @property
+    def pending_acks(self) -> PendingAcks:
+        """What is acknowledged in transactions that are open."""
+        return self._book.pending
+
+    def pending(self, group_id: str) -> Collection[tuple[str, int]]:
+        """The partitions of a group that transactions may yet change something of."""
+        pending = self.pending_offsets.of_group(group_id)
+        acknowledged = self.pending_acks.of_group(group_id)
+        if not acknowledged:
+            return pending
+        by_id = self.image.by_id
+        return {
+            *pending,
+            *((by_id[topic_id].name, p) for topic_id, p in acknowledged if topic_id in by_id),
+        }
+
     def groups_with_progress(self) -> list[str]:
         """The groups that have done something record by record."""
         return list(self._book)
@@ -183,7 +214,10 @@ class GroupShard:
         """The leader epochs whose ends `LogsFound` has to know, for each log."""
         epochs: dict[Place, set[int]] = {}
         for group_id in self._book:
-            found = epochs_in_doubt(self.progress(group_id), self.offsets(group_id), self.image)
+            pending = self.pending_acks.of_group(group_id)
+            found = epochs_in_doubt(
+                self.progress(group_id), pending, self.offsets(group_id), self.image
+            )
             for place, some in found.items():
                 epochs.setdefault(place, set()).update(some)
         return epochs
@@ -199,7 +233,15 @@ class GroupShard:
             settings=self._surroundings.consumer_settings(group_id),
             slot_weights=partial(self._surroundings.slot_weights, group_id),
             broker_members=self._surroundings.broker_members(),
+            is_acknowledged=partial(self.pending_acks.touches, group_id),
+            is_committed=partial(self._has_pending_offset, group_id),
+            producers_of=partial(self.pending_acks.producers_of, group_id),
         )
+
+    def _has_pending_offset(self, group_id: str, unit: Unit) -> bool:
+        topic = self.image.by_id.get(unit.topic_id)
+        pending = self.pending_offsets.of_group(group_id)
+        return topic is not None and (topic.name, unit.partition) in pending
 
     def _draft(self, group: ConsumerGroup, now_ms: int) -> ConsumerDraft:
         return ConsumerDraft(group, self.environment(group.group_id), now_ms)
@@ -217,13 +259,18 @@ class GroupShard:
                 return self._classic(group, command, now_ms)
             case c.CommitOffsets():
                 group, progress = self.group(command.group_id), self.progress(command.group_id)
-                result = commit_offsets(group, command, progress, self.settings, now_ms)
+                result = commit_offsets(
+                    group, command, progress, self.settings, now_ms, self.pending_acks
+                )
                 return self._with_progress_forgotten(result)
             case c.CommitTxnOffsets():
                 group, progress = self.group(command.group_id), self.progress(command.group_id)
-                return commit_txn_offsets(group, command, progress, self.settings, now_ms)
+                acknowledged = self.pending_acks.of_group(command.group_id)
+                return commit_txn_offsets(
+                    group, command, progress, self.settings, now_ms, acknowledged
+                )
             case c.EndTransaction():
-                return self._end_transaction(command)
+                return self._end_transaction(command, now_ms)
             case c.ProjectOffsets() | c.DeleteOffsets() | c.DeleteGroup() | c.DeleteTopicOffsets():
                 return self._with_progress_forgotten(self._change_offsets(command))
             case c.ExpireOffsets():
@@ -233,10 +280,12 @@ class GroupShard:
             case TakeDecisions():
                 group_id = command.group_id
                 offsets, progress = self.offsets(group_id), self.progress(group_id)
-                return take_decisions(offsets, progress, command, now_ms)
+                blocked = self.pending_offsets.of_group(group_id)
+                return take_decisions(offsets, progress, command, now_ms, blocked)
             case CountStuck():
                 settings = self._surroundings.cooperative_settings(command.group_id)
-                return count_stuck(self.progress(command.group_id), command, settings, now_ms)
+                progress = self.progress(command.group_id)
+                return count_stuck(progress, command, settings, now_ms, self.pending_acks)
             case c.TimerFired():
                 return self._timer_fired(command.key, now_ms)
             case c.Loaded():
@@ -269,7 +318,7 @@ class GroupShard:
             return delete_topic_offsets(self._offsets, self.pending_offsets, command.topic)
         group_id = command.group_id
         group, offsets = self.group(group_id), self.offsets(group_id)
-        pending = self.pending_offsets.of_group(group_id)
+        pending = self.pending(group_id)
         match command:
             case c.ProjectOffsets():
                 return project_offsets(group, offsets, command, self.progress(group_id), pending)
@@ -331,7 +380,7 @@ class GroupShard:
         for group_id in self.group_ids():
             group = self.group(group_id)
             assert group is not None
-            offsets, pending = self.offsets(group_id), self.pending_offsets.of_group(group_id)
+            offsets, pending = self.offsets(group_id), self.pending(group_id)
             records += expire_offsets(group, offsets, pending, self.settings, now_ms)
         return self._with_progress_forgotten(Result(records=tuple(records)))
 
@@ -339,7 +388,11 @@ class GroupShard:
         assert isinstance(key, tuple)
         kind, group_id, *rest = key
         if kind == "settle":
-            return settle(group_id, self._book, self.offsets(group_id), self.image, now_ms)
+            blocked = self.pending_offsets.of_group(group_id)
+            offsets = self.offsets(group_id)
+            return settle(group_id, self._book, offsets, self.image, now_ms, blocked)
+        if kind == "orphans":
+            return Result(tasks=tuple(self._orphans(group_id)))
         group = self._groups.get(group_id)
         if group is None:
             return Result()
@@ -389,7 +442,25 @@ class GroupShard:
             result = draft.result()
             records += result.records
             timers += result.timers
+        timers += [
+            TimerChange(_orphans_timer(group_id), now_ms)
+            for group_id in self.pending_acks
+            if self._orphans(group_id)
+        ]
         return Result(records=tuple(records), timers=tuple(timers))
+
+    def _orphans(self, group_id: str) -> list[AbortTransactions]:
+        """What is to be aborted, because who acknowledged it is not there any more."""
+        group, pending = self._groups.get(group_id), self.pending_acks
+        return [
+            AbortTransactions(
+                group_id=group_id,
+                member_id=member_id,
+                producers=pending.producers_of(group_id, member_id),
+            )
+            for member_id in pending.members_of(group_id)
+            if group is None or member_id not in group.members
+        ]
 
     def _consumer_group_loaded(self, group: ConsumerGroup, now_ms: int) -> tuple[TimerChange, ...]:
         draft = self._draft(group, now_ms)
@@ -419,13 +490,16 @@ class GroupShard:
 
     # Transactions ---------------------------------------------------------------------------------
 
-    def _end_transaction(self, command: c.EndTransaction) -> Result:
-        result = end_transaction(self.pending_offsets, self._book, command)
+    def _end_transaction(self, command: c.EndTransaction, now_ms: int) -> Result:
+        known = Known(
+            pending=self.pending_offsets, book=self._book, offsets=self.offsets, image=self.image
+        )
+        result = end_transaction(known, command, now_ms)
         applied = Result(records=result.response.applied)
         forgotten = [
             record
             for record in self._with_progress_forgotten(applied).records
-            if type(record) is ProgressForgotten
+            if type(record) in (ProgressForgotten, AcksForgotten)
         ]
         return dataclasses.replace(result, records=(*forgotten, *result.records))
 
@@ -433,13 +507,16 @@ class GroupShard:
 
     def _take_acks(self, command: TakeAcks, now_ms: int) -> Result:
         group_id = command.group_id
-        return take_individual_commits(
+        take = take_individual_commits if command.producer is None else take_txn_acks
+        return take(
             self.group(group_id),
             self.offsets(group_id),
             self.progress(group_id),
             command,
             self._surroundings.cooperative_settings(group_id),
             now_ms,
+            self.pending_acks,
+            self.pending_offsets.of_group(group_id),
             self._surroundings.progress_bytes(),
         )
 
@@ -451,6 +528,8 @@ class GroupShard:
             result = logs_found(group_id, progress, offsets, self.image, command.logs, now_ms)
             records += result.records
             timers += result.timers
+        for group_id in self.pending_acks:
+            records += acks_found(self.pending_acks.of_group(group_id), command.logs)
         return Result(records=tuple(records), timers=tuple(timers))
 
     def _with_progress_forgotten(self, result: Result) -> Result:
@@ -460,7 +539,7 @@ class GroupShard:
         """
         if not self._book:
             return result
-        forgotten: list[GroupRecord] = []
+        gone: list[GroupRecord] = []
         for record in result.records:
             if type(record) is not OffsetCommitted:
                 continue
@@ -470,7 +549,8 @@ class GroupShard:
                 tracked = self.progress(record.group_id).get(place)
                 sequence = tracked.sequence if tracked is not None else None
             if sequence is not None:
-                forgotten.append(
+                gone += map(forgotten, self.pending_acks.of_place(record.group_id, place))
+                gone.append(
                     ProgressForgotten(
                         group_id=record.group_id,
                         topic_id=place[0],
@@ -478,7 +558,7 @@ class GroupShard:
                         sequence=sequence,
                     )
                 )
-        return dataclasses.replace(result, records=(*forgotten, *result.records))
+        return dataclasses.replace(result, records=(*gone, *result.records))
 
     def _place_of(self, record: OffsetCommitted) -> Place:
         """Where a committed offset is, by the id that its topic has, or had when it was written."""
@@ -509,7 +589,14 @@ class GroupShard:
                     self._groups.pop(record.group_id, None)
             case ClassicGroupChanged():
                 self._put_classic(record.group)
-            case ProgressWritten() | ProgressForgotten() | ProgressSettled():
+            case (
+                ProgressWritten()
+                | ProgressForgotten()
+                | ProgressSettled()
+                | AcksPending()
+                | AcksForgotten()
+                | AcksSettled()
+            ):
                 self._book.replay(record)
             case cr.ImageChanged():
                 self.image = record.image

@@ -16,14 +16,18 @@ Rules
   Offsets that an administrator deletes, and those of topics that are gone, go with what is pending.
 - Where a group has progress of its own on a partition (individual commits), an offset that is
   committed with a transaction is what a plain commit of a member is (`cooperative.plain_commit`).
+- A partition of a group has offsets pending, or acknowledgements, never both: what is said second
+  is refused until the transaction of the other has ended. So the stable offset, which follows from
+  acknowledgements, is never taken for a later commit than an offset that is pending; and nothing
+  that is not a commit of a member (the stable offset, or a branch's) is written over one.
+- What ends a transaction is in `txn_end`.
 """
 
-from collections.abc import KeysView, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, KeysView, Mapping
 
-from anabranch.coordinator.cooperative.book import GroupProgress, ProgressBook, ProgressDraft
+from anabranch.coordinator.cooperative.book import GroupProgress
 from anabranch.coordinator.cooperative.holdings import is_shared
-from anabranch.coordinator.cooperative.plain_commit import check_owner, take_plain_commit
+from anabranch.coordinator.cooperative.plain_commit import check_owner
 from anabranch.coordinator.cooperative.records import Place
 from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicState
 from anabranch.coordinator.group.classic_sync import check_generation
@@ -32,7 +36,6 @@ from anabranch.coordinator.group.commands import (
     CommitOffsets,
     CommittedOffset,
     CommitTxnOffsets,
-    EndTransaction,
 )
 from anabranch.coordinator.group.consumer_offsets import check_commit as check_consumer_commit
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
@@ -40,7 +43,6 @@ from anabranch.coordinator.group.records import (
     GroupRecord,
     OffsetCommitted,
     OffsetPending,
-    TransactionEnded,
 )
 from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.runtime.result import Result
@@ -52,14 +54,6 @@ OffsetKey = tuple[str, str, int]
 
 _NOBODY: Mapping[tuple[str, int], set[int]] = {}
 _NOT_OF_TODAY = frozenset((ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransactionAnswer:
-    """The offsets that count from now on."""
-
-    applied: tuple[OffsetCommitted, ...] = ()
-    error: ErrorCode = ErrorCode.NONE
 
 
 class PendingOffsets:
@@ -145,8 +139,12 @@ def commit_txn_offsets(
     progress: GroupProgress,
     settings: GroupSettings,
     now_ms: int,
+    acknowledged: Collection[Place] = (),
 ) -> Result:
-    """Let offsets be pending until the transaction ends."""
+    """Let offsets be pending until the transaction ends.
+
+    `acknowledged` is where records of the group are acknowledged in transactions that are open.
+    """
     error = _check_commit(group, command)
     if error is not ErrorCode.NONE:
         return Result(response=CommitAnswer(error=error))
@@ -157,8 +155,12 @@ def commit_txn_offsets(
         if asked.metadata is not None and len(asked.metadata) > settings.offset_metadata_max_bytes:
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
+        place = (asked.topic_id, asked.partition)
+        error = ErrorCode.NONE
         if isinstance(group, ConsumerGroup):
-            error = _check_owner(group, command, (asked.topic_id, asked.partition), progress)
+            error = _check_owner(group, command, place, progress)
+        if error is ErrorCode.NONE and place in acknowledged:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
         errors.append(error)
         if error is not ErrorCode.NONE:
             continue
@@ -227,28 +229,3 @@ def _plain(command: CommitTxnOffsets) -> CommitOffsets:
 
 def _told(error: ErrorCode) -> ErrorCode:
     return ErrorCode.ILLEGAL_GENERATION if error in _NOT_OF_TODAY else error
-
-
-# End --------------------------------------------------------------------------------------------
-
-
-def end_transaction(pending: PendingOffsets, book: ProgressBook, command: EndTransaction) -> Result:
-    """Commit or forget what a transaction has pending in this shard, if it is anything."""
-    applied = pending.of_producer(command.producer_id) if command.is_commit else []
-    drafts: dict[str, ProgressDraft] = {}
-    for record in applied:
-        progress = book.of_group(record.group_id)
-        if progress and record.value is not None:
-            draft = drafts.setdefault(record.group_id, ProgressDraft(record.group_id, progress))
-            place = (record.value.topic_id, record.partition)
-            take_plain_commit(draft, place, record.value.offset, is_reset=False)
-    ended = TransactionEnded(
-        producer_id=command.producer_id,
-        producer_epoch=command.producer_epoch,
-        coordinator_epoch=command.coordinator_epoch,
-        is_commit=command.is_commit,
-    )
-    progressed = [record for draft in drafts.values() for record in draft.records]
-    return Result(
-        records=(*progressed, ended), response=EndTransactionAnswer(applied=tuple(applied))
-    )

@@ -12,6 +12,8 @@ from anabranch.coordinator.cooperative.progress import Attempt, Interval, Partit
 from anabranch.coordinator.cooperative.records import (
     SNAPSHOT_EVERY,
     AckedRange,
+    AcksForgotten,
+    AcksPending,
     DivertedKey,
     DurableProgressRecord,
     FailedAttempt,
@@ -25,10 +27,13 @@ from anabranch.model.errors import KafkaError
 from anabranch.model.units import SLOT_COUNT, SlotRange, hashes_of, slot_of_hash
 from anabranch.wire import offset_set
 from anabranch.wire.journal.individual_commits import (
+    PENDING_ACKS,
     PROGRESS_DELTA,
     PROGRESS_SNAPSHOT,
     DoneSlots,
     FailedRecord,
+    PendingAcksKey,
+    PendingAcksValue,
     ProgressDeltaKey,
     ProgressValue,
 )
@@ -42,6 +47,8 @@ _NO_HASH = -1
 _snapshot_key = PROGRESS_SNAPSHOT.key_encoder()
 _delta_key = PROGRESS_DELTA.key_encoder()
 _value = PROGRESS_SNAPSHOT.value_encoder(_VERSION)
+_pending_key = PENDING_ACKS.key_encoder()
+_pending_value = PENDING_ACKS.value_encoder(_VERSION)
 
 # Writing ----------------------------------------------------------------------------------------
 
@@ -52,7 +59,16 @@ def encode_progress(records: Sequence[DurableProgressRecord]) -> list[Entry]:
 
 
 def _entries(record: DurableProgressRecord) -> Iterator[Entry]:
-    if isinstance(record, ProgressForgotten):
+    if isinstance(record, AcksForgotten):
+        yield _pending_key(record), None
+    elif isinstance(record, AcksPending):
+        value = PendingAcksValue(
+            producer_epoch=record.producer_epoch,
+            leader_epoch=record.leader_epoch,
+            slots=_done_slots(record.acked),
+        )
+        yield _pending_key(record), _pending_value(value)
+    elif isinstance(record, ProgressForgotten):
         yield _snapshot_key(record), None
         for number in range(1, min(record.sequence, SNAPSHOT_EVERY - 1) + 1):
             yield _key_of_delta(record, number), None
@@ -63,7 +79,7 @@ def _entries(record: DurableProgressRecord) -> Iterator[Entry]:
         yield _key_of_delta(record, number), _value(_delta_value(record.sequence, record.value))
 
 
-def _key_of_delta(record: DurableProgressRecord, number: int) -> bytes:
+def _key_of_delta(record: ProgressWritten | ProgressForgotten, number: int) -> bytes:
     return _delta_key(
         ProgressDeltaKey(
             group_id=record.group_id,
@@ -137,6 +153,8 @@ def decode_progress(key: bytes, value: bytes | None) -> DurableProgressRecord | 
     """
     try:
         number = read_prefix(key)
+        if number == PENDING_ACKS.number:
+            return _pending(key, value)
         if number not in (PROGRESS_SNAPSHOT.number, PROGRESS_DELTA.number):
             return None
         is_delta = number == PROGRESS_DELTA.number
@@ -159,6 +177,32 @@ def decode_progress(key: bytes, value: bytes | None) -> DurableProgressRecord | 
         ) from error
 
 
+def _pending(key: bytes, value: bytes | None) -> AcksPending | AcksForgotten:
+    whose: PendingAcksKey = PENDING_ACKS.key_decoder()(key)
+    where: dict[str, Any] = {
+        "group_id": sys.intern(whose.group_id),
+        "topic_id": whose.topic_id,
+        "partition": whose.partition,
+        "producer_id": whose.producer_id,
+        "member_id": whose.member_id,
+    }
+    if value is None:
+        return AcksForgotten(**where)
+    said: PendingAcksValue = PENDING_ACKS.value_decoder(read_prefix(value))(value)
+    return AcksPending(
+        **where,
+        producer_epoch=said.producer_epoch,
+        leader_epoch=said.leader_epoch,
+        acked=_acked(said.slots),
+    )
+
+
+def _acked(slots: Iterable[DoneSlots]) -> tuple[AckedRange, ...]:
+    return tuple(
+        AckedRange(_slots(one), one.watermark, offset_set.decode(one.done)) for one in slots
+    )
+
+
 def _progress(said: ProgressValue) -> PartitionProgress:
     intervals = [
         Interval(_slots(one), one.watermark, offset_set.decode(one.done)) for one in said.slots
@@ -178,10 +222,7 @@ def _progress(said: ProgressValue) -> PartitionProgress:
 def _delta(said: ProgressValue) -> ProgressDelta:
     return ProgressDelta(
         leader_epoch=said.leader_epoch,
-        acked=tuple(
-            AckedRange(_slots(one), one.watermark, offset_set.decode(one.done))
-            for one in said.slots
-        ),
+        acked=_acked(said.slots),
         failed=tuple(_failed(said)),
         forgiven=tuple(said.forgiven_offsets),
         diverted=tuple(DivertedKey(one.key_hash, one.offset) for one in said.diverted),

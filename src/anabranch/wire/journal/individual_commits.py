@@ -5,6 +5,10 @@ what came to it: its key has a number from 1 to 63, which is its sequence modulo
 the next snapshot the same keys are written again and compaction removes what the snapshot has.
 Whoever reads takes a delta only if its sequence follows what was read before.
 
+PendingAcks (type 2) is all that a member of a group has acknowledged of a partition in the
+transaction of a producer. It is written anew whenever that grows, and deleted when the transaction
+ends; if it is committed, what it says is in a delta or snapshot of the same batch.
+
 Slots are numbers out of [0, 65536]; the end is not included. Offsets that are done above a
 watermark are an `OffsetSet`, as on the wire. All values are version 0 and flexible: what may come
 later comes as tags.
@@ -12,7 +16,7 @@ later comes as tags.
 
 from anabranch.wire.journal.record_type import record_type
 from anabranch.wire.messages.cooperation import OffsetSet
-from anabranch.wire.schema import Int32, Int64, String, Uuid, at, struct
+from anabranch.wire.schema import Int16, Int32, Int64, String, Uuid, at, struct
 
 
 @struct
@@ -76,6 +80,22 @@ class ProgressValue:
     released_hashes: list[Int64] = at("0+", tag=2)
 
 
+@struct
+class PendingAcksKey:
+    group_id: String = at("0")
+    topic_id: Uuid = at("0")
+    partition: Int32 = at("0")
+    producer_id: Int64 = at("0")
+    member_id: String = at("0")
+
+
+@struct
+class PendingAcksValue:
+    producer_epoch: Int16 = at("0+")
+    leader_epoch: Int32 = at("0+")
+    slots: list[DoneSlots] = at("0+")
+
+
 PROGRESS_SNAPSHOT = record_type(
     0,
     "ProgressSnapshot",
@@ -89,6 +109,14 @@ PROGRESS_DELTA = record_type(
     "ProgressDelta",
     key=ProgressDeltaKey,
     value=ProgressValue,
+    versions="0",
+    flexible="0+",
+)
+PENDING_ACKS = record_type(
+    2,
+    "PendingAcks",
+    key=PendingAcksKey,
+    value=PendingAcksValue,
     versions="0",
     flexible="0+",
 )
