@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint fuzz soak bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams lock clean help
+.PHONY: run test setup lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -41,6 +41,9 @@ MINUTES ?= 30
 soak: setup      ## cooperative members and a broker that keep dying; MINUTES=10 is shorter
 	ANABRANCH_SOAK_MINUTES=$(MINUTES) $(BIN)/pytest tests/cooperative -k soak -s
 
+soak-transactions: setup ## transactional clients and a broker that keep dying; MINUTES=10 is shorter
+	ANABRANCH_SOAK_MINUTES=$(MINUTES) $(BIN)/pytest tests/transactions -k anomalies_of -s
+
 bench: setup     ## side by side with Apache Kafka (needs gcc, Java 17 and Maven)
 	$(BIN)/python bench/broker.py
 
@@ -60,6 +63,7 @@ compat-java: setup ## the Java client and Kafka's own tools against us (needs Ja
 	$(BIN)/python compat/java/run.py
 
 compat-answers: setup ## the same requests to Apache Kafka and to us, answers compared
+	$(BIN)/python compat/answers/replay_transactions.py
 	$(BIN)/python compat/answers/run.py
 
 compat-kcat: setup ## kcat against us

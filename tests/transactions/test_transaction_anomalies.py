@@ -34,7 +34,7 @@ def stage(make_broker: Callable[..., BrokerProcess], tmp_path: Path) -> Iterator
 
 @pytest.mark.slow
 @pytest.mark.timeout(MINUTES * 60 + 600)
-def test_anomalies(stage: Stage, tmp_path: Path) -> None:
+def test_anomalies_of_a_crew(stage: Stage, tmp_path: Path) -> None:
     """Whatever dies, transactions are all or nothing, in order, and taken in once."""
     chance = random.Random(SEED)
     stage.play_until_all_went_on(2)
