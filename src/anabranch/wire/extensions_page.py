@@ -53,6 +53,40 @@ the answers to its tags all the same.
 
 """
 
+_TRANSACTIONS = """\
+## Individual commits in a transaction
+
+`TxnOffsetCommit` carries the struct of `OffsetCommit` (`individual`, with a committed offset of -1
+beside it); `generation_id` is the member's epoch. From version 5 on the group need not have been
+added to the transaction before; a client that ends its transactions the older way (EndTxn below 5)
+adds it with `AddOffsetsToTxn` and sends version 3 or 4.
+
+- What is taken is **pending** until the transaction ends: it is not in any progress, stable or
+  committed offset that is shown. EndTxn with a commit makes it count before it is answered; an
+  abort, or the end of the transaction's time, leaves nothing of it.
+- Everything is judged, and answered in parts, as with `OffsetCommit`. A commit of the transaction
+  covers only what was taken: a client whose acknowledgements were refused, in whole or in part, has
+  to abort, and do the records again that are still its own.
+- Failures have no part in it: a partition with `failures` is refused (INVALID_REQUEST). They go by
+  `OffsetCommit`, at any time, but not of records that are pending.
+- The same acknowledgement again, in the same transaction, changes nothing. Records that are pending
+  in the transaction of another producer are refused in an outcome: CONCURRENT_TRANSACTIONS with
+  `PENDING_IN_OTHER_TRANSACTION`. So are acknowledgements without a transaction of records that are
+  pending in one, and all of a partition for which an offset is pending in a transaction.
+- A range of which something is pending has **no other owner** before the transaction has ended, and
+  not the same one again. Who gives up a range ends its transaction soon, before or after that. Of a
+  member that leaves, or is taken out of the group, the broker aborts the transactions at once, and
+  its producer is fenced (INVALID_PRODUCER_EPOCH or PRODUCER_FENCED from then on).
+- So whoever is given a range finds in `OffsetFetch` (`with_individual`) what is done for good, and
+  need not ask for stable offsets (`require_stable`): these it would hardly ever get of a partition
+  on which others have transactions all the time.
+- Where the group has `coop.txn.order=stable`, a `TxnOffsetCommit` whose lowest record is above the
+  stable offset is answered only when the stable offset has come to it: with REBALANCE_IN_PROGRESS
+  at once when the member is gone that holds it back, and with TRANSACTION_ABORTABLE before the
+  transaction's time is up. Both mean that nothing was taken.
+
+"""
+
 _SUB_CODES_HEAD = """\
 ## Sub-codes
 
@@ -66,7 +100,7 @@ beside an error code of Kafka.
 
 def render() -> str:
     """The page."""
-    parts = [_HEAD, _FEATURE, _SUB_CODES_HEAD]
+    parts = [_HEAD, _FEATURE, _TRANSACTIONS, _SUB_CODES_HEAD]
     parts += [f"| {code} | `{code.name}` | {code.meaning} |\n" for code in SubCode]
     parts.append("\n")
     described: set[type[Any]] = set()
