@@ -8,7 +8,7 @@ import asyncio
 import functools
 import ssl
 import struct
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -87,6 +87,8 @@ class FakeBroker:
         self.finalized_level = 1
         self.errors: dict[str, deque[int]] = defaultdict(deque)
         self.gates: dict[str, asyncio.Event] = {}
+        # How many requests came to a gate, whether or not it was open.
+        self.at_gates: Counter[str] = Counter()
         self.on_join: Callable[[FakeMember], None] = lambda member: None
         self.requests: list[tuple[str, Any]] = []
         self._changed = asyncio.Event()
@@ -216,6 +218,8 @@ class FakeBroker:
         request, _ = api.decode_request(version)(frame, position)
         gate = self.gates.get(api.name)
         if gate is not None:
+            self.at_gates[api.name] += 1
+            self._changed.set()
             await gate.wait()
         code = self.errors[api.name].popleft() if self.errors[api.name] else 0
         answer = getattr(self, f"_{api.name}")(request, code)

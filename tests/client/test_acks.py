@@ -82,6 +82,58 @@ def test_what_was_not_taken_is_told_again() -> None:
     assert told(work) == (0, OffsetRanges([(1, 1), (3, 3)]))
 
 
+def cut_under_way() -> tuple[Workload, RangeWork, Progress, RangeWork]:
+    """A record of the upper half is done, and the next one failed, while those before them are
+    open; that is being told while the upper half is cut off."""
+    workload, work = fetched([LOW, *(key_in(HALVES[1], number) for number in range(3))])
+    records = take_all(workload)
+    workload.failed(records.pop(), retry_after_s=1, reason="no", now=0)
+    workload.done(records.pop())
+    told = gather(work)
+    assert told is not None
+    assert (told.watermark, told.done, len(told.failures)) == (0, OffsetRanges([(2, 2)]), 1)
+    return workload, work, told, workload.cut(work, HALVES[1])
+
+
+def test_range_that_is_cut_while_it_is_told() -> None:
+    """What the broker did not take is told again by the parts that the range has now: by each what
+    is its own."""
+    _workload, work, told, part = cut_under_way()
+    take_back(told)
+    again, of_part = gather(work), gather(part)
+    assert again is not None and of_part is not None
+    assert (again.done, again.failures) == (OffsetRanges([(1, 3)]), [])
+    assert (of_part.done, of_part.failures) == (OffsetRanges([(2, 2)]), told.failures)
+
+
+def test_part_that_is_left_tells_it() -> None:
+    """A part tells it also when the rest of the range is gone, and what is gone tells nothing."""
+    workload, work, told, part = cut_under_way()
+    workload.end(work)
+    take_back(told)
+    assert gather(work) is None
+    of_part = gather(part)
+    assert of_part is not None and of_part.done == OffsetRanges([(2, 2)])
+
+
+def test_part_that_came_later_is_another_range() -> None:
+    """Slots that were lost and given again have nothing of what was told before."""
+    workload, _work, told, part = cut_under_way()
+    workload.end(part)
+    other = active(workload, HALVES[1], epoch=1)
+    other.committed = 0
+    take_back(told)
+    assert (other.acked, other.failures) == ([], [])
+
+
+def test_parts_know_what_is_confirmed() -> None:
+    """After a commit that was taken no part tells it again."""
+    _workload, work, told, part = cut_under_way()
+    confirm(told, 0)
+    assert (work.committed, part.committed) == (0, 0)
+    assert (work.acked, work.failures) == (part.acked, part.failures) == ([], [])
+
+
 def test_below_the_stable_offset_nothing_is_told() -> None:
     """What lies below the stable offset of an answer is forgotten."""
     workload, work = fetched(KEYS[:4])

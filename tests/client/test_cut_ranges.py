@@ -7,7 +7,11 @@ from fake_broker import FakeBroker
 from loop_kit import Calls, give_all, in_loop, is_held, new_consumer, only_member, polled
 from workload_kit import HALVES, key_in
 
+from anabranch.branch.slots import slot_of_key
+from anabranch.model.errors import ErrorCode
+
 LOW, HIGH = (key_in(half) for half in HALVES)
+HIGH_TOO = key_in(HALVES[1], 1)
 
 
 @pytest.mark.parametrize("kept", [0, 1])
@@ -29,6 +33,33 @@ async def test_half_is_taken_away_while_loading(kept: int) -> None:
             (record,) = await polled(consumer, 1)
             assert record.key == (LOW, HIGH)[kept]
             await broker.until(lambda: not is_held(member, broker.unit("orders", HALVES[1 - kept])))
+
+
+@in_loop
+async def test_given_back_while_a_commit_fails() -> None:
+    """What was done of a part of a range is stored before the part is given back, also if it was
+    being told, in vain, when the range was cut."""
+    async with FakeBroker() as broker:
+        give_all(broker)
+        broker.append("orders", [LOW, HIGH, HIGH_TOO])
+        async with new_consumer(broker) as consumer:
+            _, first, second = await polled(consumer, 3)
+            broker.errors["OffsetCommit"].append(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            gate = broker.gates["OffsetCommit"] = asyncio.Event()
+            consumer.ack(second)
+            committing = asyncio.ensure_future(consumer.commit())
+            await broker.until(lambda: broker.at_gates["OffsetCommit"] > 0)
+            member = only_member(broker)
+            broker.give(member, {broker.unit("orders", HALVES[0]): 1})
+            await broker.until(lambda: not member.is_news)
+            consumer.nack(first, retry_after_s=60)
+            gate.set()
+            await committing
+            upper = broker.unit("orders", HALVES[1])
+            await broker.until(lambda: not is_held(member, upper))
+            progress = broker.progress[upper[:2]]
+            assert progress.is_done(slot_of_key(HIGH_TOO), second.offset)
+            assert not progress.is_done(slot_of_key(HIGH), first.offset)
 
 
 @in_loop

@@ -14,7 +14,7 @@ from hypothesis.stateful import (
 from workload_kit import PLACE, TOPIC_ID, Coordinator, Log, key_in
 
 from anabranch.client import work_queues
-from anabranch.client.acks import gather, take_back
+from anabranch.client.acks import Progress, gather, take_back
 from anabranch.client.holdings import Holdings
 from anabranch.client.range_work import RangeState, RangeWork
 from anabranch.client.records import PARKED, STARTED, ConsumerRecord
@@ -48,8 +48,9 @@ class WorkloadMachine(RuleBasedStateMachine):
         self.out: list[ConsumerRecord] = []
         self.processed: set[int] = set()
         self.fetches: list[tuple[list[SlotRange], int, int, list[Row]]] = []
-        self.told: list[object] = []
-        self.was_draining: set[int] = set()
+        self.on_its_way: list[tuple[Progress, bool]] = []
+        # By which epoch records were done that the member may say are done.
+        self.counted: dict[int, int] = {}
 
     def new_queue(self) -> WorkQueue:
         return KeyQueue()
@@ -191,10 +192,15 @@ class WorkloadMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         record = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
-        self.processed.add(record.offset)
-        self.workload.done(record)
+        self._done(record)
         assert self.workload.done(record) is False, "done twice"
         self._give_back()
+
+    def _done(self, record: ConsumerRecord) -> None:
+        self.processed.add(record.offset)
+        epoch = record.token.epoch
+        if self.workload.done(record):
+            self.counted[record.offset] = epoch
 
     @precondition(lambda self: self.out)
     @rule(data=st.data(), rest_s=st.sampled_from([0.0, 5.0, 50.0]))
@@ -210,24 +216,61 @@ class WorkloadMachine(RuleBasedStateMachine):
     def _give_back(self) -> None:
         for work in list(self.workload):
             if work.state is RangeState.DRAINING and work.in_flight == 0:
+                self._arrive()
                 self._commit(work, succeeds=True)
+                self._check_stored(work)
                 self.holdings.drained(work)
         self._load(self.holdings.begin_missing())
+
+    def _check_stored(self, work: RangeWork) -> None:
+        """What is done of a range that is given back nobody does again."""
+        progress = self.coordinator.progress
+        for offset, epoch in self.counted.items():
+            slot = self.log.slot(offset)
+            if epoch == work.token.epoch and work.slots.first <= slot < work.slots.end:
+                assert progress.is_done(slot, offset), f"{offset} was not stored"
 
     @rule(data=st.data())
     def finish_most(self, data: st.DataObject) -> None:
         left = data.draw(st.sets(st.integers(0, 7), max_size=2))
         for index in reversed(range(len(self.out))):
             if index not in left:
-                record = self.out.pop(index)
-                self.processed.add(record.offset)
-                self.workload.done(record)
+                self._done(self.out.pop(index))
         self._give_back()
 
     @rule(succeeds=st.booleans())
     def commit(self, succeeds: bool) -> None:
+        self._arrive()
         for work in list(self.workload):
             self._commit(work, succeeds)
+
+    @rule(succeeds=st.booleans())
+    def commit_is_sent(self, succeeds: bool) -> None:
+        """It is answered later, when ranges may have been cut, given back or lost."""
+        self._arrive()
+        told = [one for work in self.workload if (one := gather(work)) is not None]
+        self.on_its_way = [(one, succeeds) for one in told]
+
+    @precondition(lambda self: self.target)
+    @rule(data=st.data(), succeeds=st.booleans())
+    def cut_while_it_is_told(self, data: st.DataObject, succeeds: bool) -> None:
+        """A quarter goes while what was done of it is on its way."""
+        self.commit_is_sent(succeeds)
+        self.assign(set(self.target) - {data.draw(st.sampled_from(sorted(self.target)))})
+        self._give_back()
+
+    @rule()
+    def commit_is_answered(self) -> None:
+        self._arrive()
+
+    def _arrive(self) -> None:
+        """One commit at a time: what is on its way arrives before the next one is sent."""
+        for told, succeeds in self.on_its_way:
+            if succeeds:
+                self.coordinator.take(told)
+            else:
+                take_back(told)
+        self.on_its_way = []
 
     def _commit(self, work: RangeWork, succeeds: bool) -> None:
         told = gather(work)
@@ -270,8 +313,7 @@ class WorkloadMachine(RuleBasedStateMachine):
         self.holdings.assign({})
         self.fetches.clear()
         for record in self.out:
-            self.processed.add(record.offset)
-            self.workload.done(record)
+            self._done(record)
         self.out.clear()
         self._give_back()
         assert list(self.workload) == []
@@ -289,6 +331,7 @@ class WorkloadMachine(RuleBasedStateMachine):
                 self.processed.add(record.offset)
                 self.workload.done(record)
         work_queues.WAITING_WITH_CONTENT = 64  # type: ignore[misc]
+        self._arrive()
         for work in self.workload:
             self._commit(work, succeeds=True)
         assert self.coordinator.progress.stable_offset == self.log.end

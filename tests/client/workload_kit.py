@@ -87,7 +87,9 @@ class Coordinator:
         self.progress: PartitionProgress = new_progress(0)
 
     def take(self, told: Progress) -> None:
-        self.progress = with_done(self.progress, told.work.slots, told.watermark, told.done)
+        """Take it for what is still held of the range."""
+        for work in told.works:
+            self.progress = with_done(self.progress, work.slots, told.watermark, told.done)
         confirm(told, self.progress.stable_offset)
 
     def load(self, work: RangeWork) -> None:
