@@ -147,8 +147,11 @@ class Reader:
         """The transaction counts."""
         self.positions.update((k, v) for k, v in self.ends.items() if k in self.positions)
 
-    def go_back(self) -> bool:
-        """The transaction does not count; False when another consumer had to be made."""
+    def go_back(self, *, asks: bool) -> bool:
+        """The transaction does not count; False when another consumer had to be made.
+
+        Who `asks` goes to what the broker says is committed, others to what they remember.
+        """
         if self.group is None:
             places = [
                 TopicPartition(one.topic, one.partition, self.positions[self._name(one)])
@@ -156,9 +159,13 @@ class Reader:
             ]
             self.consumer.assign(places)
             return True
+        places = [TopicPartition(*partition_of(name), o) for name, o in self.first.items()]
         try:
-            for name, offset in self.first.items():
-                self.consumer.seek(TopicPartition(*partition_of(name), offset))
+            if asks and places:
+                places = self.consumer.committed(places, timeout=_CALL_S)
+            for one in places:
+                one.offset = max(one.offset, 0)  # nothing was ever committed there
+                self.consumer.seek(one)
         except KafkaException:
             self.consumer.close()
             self.consumer = self._make()
@@ -310,7 +317,7 @@ class Worker:
             self._end("info" if has_asked else "fail", steps, f"{reason}, {error}")
             raise Fenced(str(error)) from error
         self._end("fail", steps, reason)
-        if not self._reader.go_back():
+        if not self._reader.go_back(asks=self._random.random() < 0.5):
             self._read_anew()
 
     def _end(self, outcome: str, steps: Steps, error: str = "") -> None:
