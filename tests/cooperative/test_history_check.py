@@ -262,6 +262,60 @@ def truncated_key() -> Story:
     return story
 
 
+def truncated_and_moved() -> Story:
+    """Who had begun what was at an offset before the log was cut is given the slot of what is there
+    now, after its owner has stored that it is done."""
+    story = Story(*"abcb")
+    story.become(3, id="new")
+    story.grant("A", 1, 0, ord("b"))
+    story.grant("B", 1, ord("b"))
+    story.work("A", 1, 0)
+    story.ack("A", 1, 1)
+    story.say("start", "A", offset=3, key="a", slot=ord("a"), epoch=1, id="old")
+    story.done("A", 3)
+    story.say("truncated", offset=3)
+    story.end("lost", "A")
+    story.work("B", 1, 1)
+    story.start("B", 1, 3, id="new")
+    story.done("B", 3)
+    story.ack("B", 1, 2, [3, 3])
+    story.end("revoke", "B")
+    story.grant("A", 2)
+    story.work("A", 2, 2)
+    story.ack("A", 2, 4, stable=4)
+    return story
+
+
+def not_stored_before_it_moved() -> Story:
+    """The same, but its owner has not stored it, so that A must do it and does not."""
+    story = truncated_and_moved()
+    (sent,) = [e for e in story.events if e["type"] == "ack_sent" and e["member"] == "B"]
+    sent["done"] = []
+    return story
+
+
+def forgotten_before_it_moved() -> Story:
+    """The same, but what its owner stored was forgotten."""
+    story = truncated_and_moved()
+    at = next(i for i, event in enumerate(story.events) if event["type"] == "revoke")
+    after, story.events = story.events[at:], story.events[:at]
+    story.everywhere("forgotten")
+    for event in after:
+        event["at"] += 1
+    story.events += after
+    return story
+
+
+def old_leader_after_it_moved() -> Story:
+    """The same, but A speaks of an older log."""
+    story = truncated_and_moved()
+    story.become(3, leader_epoch=2)
+    for event in story.events:
+        if event["type"] == "ack_sent":
+            event["leader_epoch"] = 2 if event["member"] == "B" else 1
+    return story
+
+
 GOOD = [
     good_hand_over,
     crash,
@@ -273,6 +327,7 @@ GOOD = [
     decided,
     truncated,
     truncated_key,
+    truncated_and_moved,
     turned_off,
     forgotten,
 ]
@@ -781,6 +836,9 @@ BAD: list[tuple[Callable[[], Story], set[str]]] = [
     (ack_of_another_leader_epoch, {"ack-other-record"}),
     (ack_of_an_older_leader, {"ack-other-record"}),
     (ack_of_another_record, {"ack-other-record"}),
+    (not_stored_before_it_moved, {"ack-other-record"}),
+    (forgotten_before_it_moved, {"ack-other-record"}),
+    (old_leader_after_it_moved, {"ack-other-record"}),
     (stable_over_a_cut, {"stable-ahead"}),
     (other_record, {"unknown-record"}),
     (former_record_of_a_new_tenure, {"unknown-record"}),

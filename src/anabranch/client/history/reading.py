@@ -60,11 +60,14 @@ class Record:
             for sent_at, answered_at in self.confirmed
         )
 
-    def is_meant_by(self, ack: "Ack") -> bool:
-        """Whether an acknowledgement is of this record, and not of what had its offset before."""
+    def is_meant_by(self, ack: "Ack", *, is_stored: bool = False) -> bool:
+        """Whether an acknowledgement is of this record, and not of what had its offset before.
+
+        Of a record that is stored already everybody may say that it is done, who knows its log.
+        """
         if 0 <= ack.leader_epoch < self.leader_epoch:
             return False
-        is_former = ack.process in self.former_by
+        is_former = ack.process in self.former_by and not is_stored
         return not is_former or self.was_done_by(ack.process, ack.sent_at)
 
 

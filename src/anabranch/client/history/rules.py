@@ -141,13 +141,15 @@ def _acks(partition: Partition) -> Iterator[str]:
             wiped_at, low = wipes.pop(0)
             confirmed.forget(low)
         for record in confirmed.of(ack, slots):
-            if not record.is_meant_by(ack):
+            is_stored = bool(record.confirmed) and record.confirmed[-1][0] >= wiped_at
+            # Whoever has the slot later says so too of what its owner before it has stored.
+            if not record.is_meant_by(ack, is_stored=is_stored):
                 yield (
                     f"ack-other-record: {_name(ack)}'s at leader epoch {ack.leader_epoch} counted"
                     f" for {record.offset} of {record.leader_epoch}"
                 )
                 continue
-            if not record.confirmed or record.confirmed[-1][0] < wiped_at:
+            if not is_stored:
                 record.confirmed.append((ack.sent_at, at))
 
 
