@@ -64,6 +64,14 @@ class Process:
         return self.process is not None and self.process.poll() is None
 
     @property
+    def is_stopped(self) -> bool:
+        assert self.process is not None
+        with contextlib.suppress(FileNotFoundError):
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+            return stat.rpartition(")")[2].split()[0] == "T"
+        return False
+
+    @property
     def code(self) -> int | None:
         assert self.process is not None
         return self.process.poll()
@@ -138,6 +146,7 @@ class Stage:
         return {
             "kill": self.kill,
             "pause": self.pause,
+            "freeze": self.freeze,
             "double": self.double,
             "slow": self.slow,
             "crash-broker": self.crash_broker,
@@ -145,9 +154,9 @@ class Stage:
             "restart-broker": self.broker.restart,
         }
 
-    def _one(self) -> Slot:
+    def _one(self, modes: Sequence[str] = ("assign", *GROUPS)) -> Slot:
         """A client at work."""
-        slot = self._random.choice(self.slots)
+        slot = self._random.choice([one for one in self.slots if one.mode in modes])
         self.tend()
         self.wait_for(lambda: self._is_at_work(slot), f"work of {slot.name}")
         return slot
@@ -173,6 +182,17 @@ class Stage:
             self.play_on(1.2 * max(SESSION_MS, TIMEOUT_MS) / 1000)
         finally:
             zombie.signal(signal.SIGCONT)
+
+    def freeze(self) -> None:
+        """A member stops when it is about to commit, for longer than its session lasts and not as
+        long as its transaction: it goes on with offsets that are others' by then."""
+        frozen = self._one(GROUPS).now
+        frozen.signal(signal.SIGHUP)
+        self.wait_for(lambda: frozen.is_stopped or not frozen.is_running, "a stop")
+        try:
+            self.play_on((SESSION_MS + (TIMEOUT_MS - SESSION_MS) / 4) / 1000)
+        finally:
+            frozen.signal(signal.SIGCONT)
 
     def double(self) -> None:
         """Two at a time with the same transactional id."""

@@ -5,12 +5,14 @@
 The events are those of `anomalies`. MODE says how the client reads: `assign` reads partitions of
 its own choice, `classic` and `consumer` are members of the group of that name, whose offsets go
 with the transactions. SIGTERM ends it after the present transaction; SIGUSR1 makes one transaction
-last longer than its timeout.
+last longer than its timeout; after SIGHUP it stops itself (SIGSTOP) when it has read something and
+is about to commit it.
 
 Exit code: 0, or FENCED when somebody else has the transactional id.
 """
 
 import faulthandler
+import os
 import random
 import signal
 import sys
@@ -195,7 +197,7 @@ class Worker:
         self._random = random.Random(f"{seed} {process}")
         self._partitions = partitions
         self._numbers = 0
-        self._is_ending = self._is_slow = False
+        self._is_ending = self._is_slow = self._stops = False
         self._reader = Reader(bootstrap, mode, partitions)
         self._producer = Producer(
             {
@@ -220,6 +222,9 @@ class Worker:
 
     def be_slow(self, *_: Any) -> None:
         self._is_slow = True
+
+    def stop_soon(self, *_: Any) -> None:
+        self._stops = True
 
     def run(self) -> None:
         call(self._producer.init_transactions)
@@ -304,6 +309,9 @@ class Worker:
 
     def _send_offsets(self) -> None:
         if self._reader.metadata is not None:
+            if self._stops:
+                self._stops = False
+                os.kill(os.getpid(), signal.SIGSTOP)
             call(
                 self._producer.send_offsets_to_transaction,
                 self._reader.offsets(),
@@ -332,6 +340,7 @@ def main() -> int:
     )
     faulthandler.register(signal.SIGUSR2)  # says where it hangs
     signal.signal(signal.SIGUSR1, worker.be_slow)
+    signal.signal(signal.SIGHUP, worker.stop_soon)
     signal.signal(signal.SIGTERM, worker.end)
     tell("ready", process=process, f="ready")
     try:

@@ -20,7 +20,7 @@ MINUTES = float(os.environ.get("ANABRANCH_SOAK_MINUTES", "0"))
 SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", "1"))
 MODES = ["assign", "assign", "classic", "classic", "consumer", "consumer"]
 # Each of them once, however short the run is.
-BRIEF = ["slow", "kill", "crash-broker", "double", "crash-broker-and-kill", "pause"]
+BRIEF = ["slow", "kill", "crash-broker", "freeze", "double", "crash-broker-and-kill", "pause"]
 
 
 @pytest.fixture
