@@ -13,6 +13,7 @@ from groups_kit import GroupsKit
 
 from anabranch.cli.main import main
 from support.broker_process import BrokerProcess
+from support.signals import interruptible
 
 
 @pytest.fixture(autouse=True)
@@ -43,13 +44,14 @@ def start() -> Callable[..., "subprocess.Popen[bytes]"]:
     """Start a command line in a process of its own."""
 
     def start_process(*arguments: object, **environment: str) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            [sys.executable, "-m", "anabranch.cli", *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **environment},
-        )
+        with interruptible():
+            return subprocess.Popen(
+                [sys.executable, "-m", "anabranch.cli", *map(str, arguments)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **environment},
+            )
 
     return start_process
 

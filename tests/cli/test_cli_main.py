@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -156,7 +156,18 @@ def test_a_closed_pipe_is_a_quiet_success(start: Callable) -> None:
     assert process.stderr.read() == b""
 
 
-def test_interrupt_is_quiet(start: Callable, tmp_path: object) -> None:
+@pytest.fixture(params=["heeded", "ignored"])
+def sigint(request: pytest.FixtureRequest) -> Iterator[None]:
+    """SIGINT as it is in the foreground, and as it is where a shell started the tests in the
+    background."""
+    handler = signal.default_int_handler if request.param == "heeded" else signal.SIG_IGN
+    before = signal.signal(signal.SIGINT, handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint")
+def test_interrupt_is_quiet(start: Callable) -> None:
     """Ctrl-C while waiting for a broker ends by that signal, at once and without a word."""
     import socket
 
