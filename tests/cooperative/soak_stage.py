@@ -72,8 +72,15 @@ class Load:
     """A producer with keys of which some are much more frequent (Zipf), at an even rate."""
 
     def __init__(
-        self, bootstrap: str, seed: int, *, is_idempotent: bool = True, first: int = 0
+        self,
+        bootstrap: str,
+        seed: int,
+        *,
+        is_idempotent: bool = True,
+        first: int = 0,
+        prefix: str = "",
     ) -> None:
+        self._prefix = prefix
         self.failures: list[str] = []
         self.written = 0
         self._random = random.Random(seed)
@@ -116,7 +123,7 @@ class Load:
         per_tick = round(RATE_PER_S * _TICK_S)
         while not self._stopping.is_set():
             for key in self._random.choices(self._keys, cum_weights=self._weights, k=per_tick):
-                value = f"{next(self._numbers):050}"
+                value = f"{self._prefix}{next(self._numbers):050}"
                 self._producer.produce(TOPIC, value, key, 0, on_delivery=self._answered)
             self._producer.poll(0)
             due_s += _TICK_S
@@ -132,8 +139,9 @@ class Load:
 class Member:
     """A name in the group, and the process that has it now."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, worker: Path = WORKER) -> None:
         self.name = name
+        self._worker = worker
         self.incarnation = 0
         self._folder = folder
         self.process: subprocess.Popen[bytes] | None = None
@@ -148,7 +156,7 @@ class Member:
         arguments = [bootstrap, GROUP, TOPIC, str(self.history), self.name, str(self.incarnation)]
         with self.history.with_suffix(".log").open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", str(WORKER), *arguments, str(WORK_MS)],
+                [sys.executable, "-W", "ignore", str(self._worker), *arguments, str(WORK_MS)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -192,6 +200,8 @@ class Stage:
         seed: int,
         *,
         is_idempotent: bool = True,
+        worker: Path = WORKER,
+        prefix: str = "",
     ) -> None:
         self.broker = broker
         self._folder = folder
@@ -201,9 +211,11 @@ class Stage:
         self._meet_broker()
         new = NewTopic(TOPIC, 1, config={"range.fetch.enable": "true"})
         self._admin.create_topics([new])[TOPIC].result(30)
-        self._new_load = partial(Load, broker.bootstrap, seed, is_idempotent=is_idempotent)
+        self._new_load = partial(
+            Load, broker.bootstrap, seed, is_idempotent=is_idempotent, prefix=prefix
+        )
         self.load = self._new_load()
-        self.members = [Member(f"member-{number}", folder) for number in range(members)]
+        self.members = [Member(f"member-{number}", folder, worker) for number in range(members)]
         for member in self.members:
             member.start(broker.bootstrap)
 

@@ -222,6 +222,9 @@ class Worker:
             raise RetryRecord(RETRY_AFTER_S, "bad luck")
         self._tell("done", **facts)
 
+    async def _work(self) -> None:
+        await self._consumer.run(self._handle, concurrency=CONCURRENCY)
+
     def _set_factor(self, factor: int) -> None:
         self._factor = factor
 
@@ -241,7 +244,7 @@ class Worker:
         loop.call_soon(self._tell, "join")
         self._consumer.subscribe([self._topic])
         try:
-            await self._consumer.run(self._handle, concurrency=CONCURRENCY)
+            await self._work()
         except (IndividualCommitNotAllowedError, RangeFetchNotAllowedError) as error:
             self._tell("stopped", error=type(error).__name__)
             return STOPPED
@@ -254,13 +257,13 @@ class Worker:
         return 0
 
 
-def main() -> None:
+def main(kind: type[Worker] = Worker) -> None:
     bootstrap, group, topic, history, member, incarnation, work_ms = sys.argv[1:]
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S"
     )
     tell = Telling(Path(history), member=member, incarnation=int(incarnation))
-    sys.exit(asyncio.run(Worker(bootstrap, group, topic, tell, float(work_ms)).run()))
+    sys.exit(asyncio.run(kind(bootstrap, group, topic, tell, float(work_ms)).run()))
 
 
 if __name__ == "__main__":
