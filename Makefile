@@ -41,8 +41,10 @@ MINUTES ?= 30
 soak: setup      ## cooperative members and a broker that keep dying; MINUTES=10 is shorter
 	ANABRANCH_SOAK_MINUTES=$(MINUTES) $(BIN)/pytest tests/cooperative -k soak -s
 
-soak-transactions: setup ## transactional clients and a broker that keep dying; MINUTES=10 is shorter
-	ANABRANCH_SOAK_MINUTES=$(MINUTES) $(BIN)/pytest tests/transactions -k anomalies_of -s
+ROUNDS ?= 50
+soak-transactions: setup ## transactional clients and a broker that keep dying; MINUTES=10 ROUNDS=10 is shorter
+	ANABRANCH_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/transactions -k rounds -s
+	ANABRANCH_SOAK_MINUTES=$(MINUTES) $(BIN)/pytest tests/transactions -k crew -s
 
 bench: setup     ## side by side with Apache Kafka (needs gcc, Java 17 and Maven)
 	$(BIN)/python bench/broker.py
