@@ -83,6 +83,31 @@ def test_a_failure_that_the_broker_has_not_heard_of(queue: type[WorkQueue]) -> N
 
 
 @both_queues
+def test_an_answer_from_before_the_last_failure(queue: type[WorkQueue]) -> None:
+    """A record that fails again before the broker has told what it makes of the first time rests
+    as long as was asked for, and its next attempt is the third."""
+    workload, work, _ = begun(queue, LOW)
+    for now in (0.0, 1.0):
+        workload.wake(now)
+        (failing,) = take_all(workload, now)
+        workload.failed(failing, retry_after_s=1.0, reason="no", now=now)
+    workload.update_rests(work, [], {0: Rest(1, until=0.5)}, {}, 1.5)
+    workload.wake(1.9)
+    assert take_all(workload, 1.9) == []
+    workload.wake(2.0)
+    (again,) = take_all(workload, 2.0)
+    assert again.attempt == 3
+    # What it makes of all of them counts.
+    workload.failed(again, retry_after_s=1.0, reason="no", now=2.0)
+    workload.update_rests(work, [], {0: Rest(3, until=9.0)}, {}, 2.5)
+    workload.wake(8.9)
+    assert take_all(workload, 8.9) == []
+    workload.wake(9.0)
+    (again,) = take_all(workload, 9.0)
+    assert again.attempt == 4
+
+
+@both_queues
 def test_released_before_its_owner_asked(queue: type[WorkQueue]) -> None:
     """The broker has counted the failure and knows nothing of it: somebody has decided already."""
     workload, work, _ = begun(queue, LOW, LOW)

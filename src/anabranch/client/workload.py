@@ -380,6 +380,8 @@ class Workload:
                     work.failures.append(Failure(offset, key_hash, _NOT_TRIED, "diverted"))
             elif offset in rests:
                 rest = rests[offset]
+                if rest.attempts + 1 < record.attempt and not rest.is_exhausted:
+                    continue  # from before it failed again, of which the broker will hear
                 record.attempt = rest.attempts + 1
                 self.queue.rest_until(record, rest.until)
                 if rest.is_exhausted:
