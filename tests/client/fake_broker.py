@@ -89,6 +89,8 @@ class FakeBroker:
         self.gates: dict[str, asyncio.Event] = {}
         # How many requests came to a gate, whether or not it was open.
         self.at_gates: Counter[str] = Counter()
+        # How many fetches wait for records at the end of a log.
+        self.fetches_waiting = 0
         self.on_join: Callable[[FakeMember], None] = lambda member: None
         self.requests: list[tuple[str, Any]] = []
         self._changed = asyncio.Event()
@@ -146,7 +148,7 @@ class FakeBroker:
         """The member's session ended."""
         member.is_fenced = True
 
-    async def until(self, condition: Callable[[], Any], timeout_s: float = 20) -> None:
+    async def until(self, condition: Callable[[], Any], timeout_s: float = 60) -> None:
         """Wait until a request made something true."""
         async with asyncio.timeout(timeout_s):
             while not condition():
@@ -413,11 +415,15 @@ class FakeBroker:
             )
             if has_news or loop.time() >= deadline:
                 return fetch.FetchResponse(responses=answers)
+            self.fetches_waiting += 1
+            self._changed.set()
             try:
                 async with asyncio.timeout(deadline - loop.time()):
                     await appended.wait()
             except TimeoutError:
                 pass
+            finally:
+                self.fetches_waiting -= 1
 
     def _read(self, topic_id: bytes, asked: Any) -> Any:
         data = fetch.PartitionData(partition_index=asked.partition, error_code=0)

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from fake_broker import NODE, FakeBroker
+from fake_broker import FakeBroker
 from loop_kit import give_all, in_loop, new_consumer, only_member
 from workload_kit import HALVES, TOPIC_ID, Log, active, deliver, key_in, new_workload, take_all
 
-from anabranch.client import ConsumerRecord, CooperativeConsumer
+from anabranch.client import ConsumerRecord
 from anabranch.client.fetch_plan import PartitionFetch, finish, plan_refills
 from anabranch.client.range_work import RangeWork
 from anabranch.client.work_queues import WAITING_WITH_CONTENT
@@ -123,16 +123,10 @@ async def test_every_range_waits_for_records() -> None:
         for held in range(1, 5):
             # Each range asks for itself, as those before it are waiting.
             broker.give(only_member(broker), dict.fromkeys(units[:held], 1))
-            await broker.until(lambda held=held: _waiting(consumer) == held)
+            await broker.until(lambda held=held: broker.fetches_waiting == held)
         assert sum(one.parked for one in consumer._core.workload) >= 90
         gate.set()
-        await broker.until(lambda: seen == list(range(300)), 10)
+        await broker.until(lambda: seen == list(range(300)))
         consumer.stop()
         await running
         await consumer.close()
-
-
-def _waiting(consumer: CooperativeConsumer) -> int:
-    """How many requests for records are on their way."""
-    assert consumer._fetcher is not None
-    return len(consumer._fetcher._busy_lanes.get(NODE, ()))
