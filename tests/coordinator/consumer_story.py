@@ -32,6 +32,7 @@ from consumer_invariants import (
     shard_image,
 )
 
+from anabranch.coordinator.cooperative.commands import AbortTransactions
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group import consumer_commands as cc
 from anabranch.coordinator.group import consumer_records as cr
@@ -219,6 +220,12 @@ def timer_name(key: Any) -> str:
     return name if group_id == GROUP else f"{group_id}/{name}"
 
 
+def _task_in_words(task: Any) -> str:
+    if isinstance(task, AbortTransactions):
+        return " ".join(["abort", task.member_id, *(str(one) for one, _ in task.producers)])
+    return " ".join(task.regexes)
+
+
 class Step:
     """What one command, or one timer, has led to."""
 
@@ -237,7 +244,7 @@ class Step:
             )
             for change in result.timers
         }
-        self.tasks = [" ".join(task.regexes) for task in result.tasks]
+        self.tasks = [_task_in_words(task) for task in result.tasks]
         self.group = line(story.shard.group(story.group_id))
 
     def gives(

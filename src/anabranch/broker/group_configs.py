@@ -18,7 +18,7 @@ from anabranch.config.consumer_group_settings import (
     SESSION_TIMEOUT,
     BoundedSetting,
 )
-from anabranch.config.cooperative_settings import DELIVERY_LIMIT, DISPOSITION, DLQ_TOPIC
+from anabranch.config.cooperative_settings import DELIVERY_LIMIT, DISPOSITION, DLQ_TOPIC, TXN_ORDER
 from anabranch.config.definitions import GROUP_SETTINGS
 from anabranch.config.setting import InvalidValueError, parse
 from anabranch.coordinator.cooperative.settings import CooperativeSettings
@@ -29,6 +29,7 @@ _COOPERATIVE_FIELDS = {
     DELIVERY_LIMIT: "delivery_limit",
     DISPOSITION: "disposition",
     DLQ_TOPIC: "dlq_topic",
+    TXN_ORDER: "txn_order",
 }
 
 EVERY_GROUP = ""

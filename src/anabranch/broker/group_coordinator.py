@@ -464,4 +464,5 @@ def _make_cooperative_settings(broker: "Broker") -> CooperativeSettings:
         retry_backoff_max_ms=broker.get_int("coop.retry.backoff.max.ms"),
         disposition=broker.get_str("coop.disposition"),
         dlq_topic=broker.get_str("coop.dlq.topic"),
+        txn_order=broker.get_str("coop.txn.order"),
     )

@@ -30,7 +30,9 @@ from anabranch.coordinator.cooperative.commands import (
     AbortTransactions,
     LogsFound,
     LogState,
+    ResumeAcks,
     TakeAcks,
+    TryAcksAgain,
 )
 from anabranch.coordinator.cooperative.records import (
     AcksForgotten,
@@ -252,7 +254,11 @@ class ShardDriver:
         if command.producer_epoch < pending_epoch:
             raise _fenced(command.producer_id, pending_epoch, command.producer_epoch)
         now_ms = self._now_ms()
-        return self._record(command, self.shard.decide(command, now_ms), now_ms)
+        result = self.shard.decide(command, now_ms)
+        written = self._record(command, result, now_ms)
+        if result.tasks or result.wakes:
+            self._follow_up(result, now_ms, [])
+        return written
 
     def _check_epoch(self, producer_id: int, producer_epoch: int) -> None:
         """INVALID_PRODUCER_EPOCH when a newer producer has written: who is late changes nothing."""
@@ -292,7 +298,13 @@ class ShardDriver:
         self, command: Command, result: Result, now_ms: int
     ) -> Deferred[KafkaError | None] | None:
         """Carry out a decision; a Deferred when its answers have to wait for the disk."""
-        written = self._record(command, result, now_ms) if result.records else ()
+        written = self._record(command, result, now_ms) if result.records else []
+        return self._follow_up(result, now_ms, written)
+
+    def _follow_up(
+        self, result: Result, now_ms: int, written: list[Partition]
+    ) -> Deferred[KafkaError | None] | None:
+        """What a decision leads to when it counts; a Deferred as for `_apply`."""
         if result.timers and self._clock.set(result.timers, now_ms):
             self._clock.arm()
         for task in result.tasks:
@@ -409,12 +421,26 @@ class ShardDriver:
 
     # Work that takes longer than a decision may ---------------------------------------------------
 
-    def _begin(self, task: ResolveRegexes | AbortTransactions) -> None:
-        """Match regular expressions off the loop; what they match comes back as a command."""
+    def _begin(self, task: ResolveRegexes | AbortTransactions | TryAcksAgain) -> None:
         if isinstance(task, AbortTransactions):
             logs.info("group.transactions.abort", group=task.group_id, member=task.member_id)
             self._broker.transactions.abort(task.producers)
-            return
+        elif isinstance(task, TryAcksAgain):
+            for waiter in task.waiters:
+                self._resume(waiter)
+        else:
+            self._match(task)
+
+    def _resume(self, waiter: WaiterId) -> None:
+        """Let acknowledgements that waited for others be judged again."""
+        try:
+            self.do(ResumeAcks(waiter=waiter))
+        except KafkaError as error:
+            parked = self._parked.pop(waiter, None)
+            _answer([(parked, error)])
+
+    def _match(self, task: ResolveRegexes) -> None:
+        """Match regular expressions off the loop; what they match comes back as a command."""
         group_id = task.group_id
         if group_id in self._resolving:
             return  # when that is done, the decision sees that there is more to do

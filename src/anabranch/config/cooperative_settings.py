@@ -22,6 +22,7 @@ RANGE_FETCH_CONFIG = "range.fetch.enable"
 DELIVERY_LIMIT = "coop.delivery.limit"
 DISPOSITION = "coop.disposition"
 DLQ_TOPIC = "coop.dlq.topic"
+TXN_ORDER = "coop.txn.order"
 
 MIB = 1024 * 1024
 _INT_MAX = (1 << 31) - 1
@@ -167,6 +168,18 @@ COOPERATIVE_BROKER_SETTING_LINES: tuple[Setting, ...] = (
         "theirs. A group can set it for itself under the same name.",
     ),
     _line(
+        TXN_ORDER,
+        ConfigType.STRING,
+        "any",
+        one_of("any", "stable"),
+        "In which order individual commits are taken that are part of transactions. `any`: as they "
+        "come; each counts when its transaction is committed. `stable`: as KIP-X has it, a commit "
+        "waits until the stable offset has come to its first record, for as long as the "
+        "transaction may last; it fails at once when the member goes that it waits for. A group "
+        "can set it for itself under the same name.",
+        aliases=("txn.order",),
+    ),
+    _line(
         "coop.resplit.enable",
         ConfigType.BOOLEAN,
         True,
@@ -217,6 +230,11 @@ COOPERATIVE_GROUP_SETTING_LINES: tuple[Setting, ...] = (
         DLQ_TOPIC,
         "The topic that records go to which the group could not process; empty for the name of "
         "their own topic with `.dlq` behind it.",
+    ),
+    _of_one_group(
+        TXN_ORDER,
+        "In which order individual commits of the group are taken that are part of transactions: "
+        "`any` or `stable`.",
     ),
 )
 """A group's own."""

@@ -12,8 +12,8 @@ would open a transaction that nobody ends.
 A tagged field of our own (10000), on a partition from version 3 on, says record by record what is
 done (see `individual_commits`): it counts when the transaction is committed. The member is named by
 its epoch, as the generation. Failures have no part in a transaction, and are refused here; they go
-by OffsetCommit. Such partitions and plain ones can be in one request; they are two decisions, the
-plain ones first.
+by OffsetCommit. The answer may have to wait for other members (`coop.txn.order`). Such partitions
+and plain ones can be in one request; they are two decisions, the plain ones first.
 
 Errors are told as clients of each version know them: before version 5 no commit is expected to find
 its transaction busy, and before version 2 the coordinator that is loading is one that is not there.
@@ -204,14 +204,19 @@ def _submit(
         )
         parts.append(group_answers.answer(broker, request.group_id, offsets, commit.answer_offsets))
     if commit.acks:
+        waiter = broker.groups.new_waiter()
         acks = TakeAcks(
             group_id=request.group_id,
             member_id=request.member_id,
             member_epoch=request.generation_id,
             partitions=tuple(commit.acks),
             producer=(request.producer_id, request.producer_epoch),
+            waiter=waiter,
+            wait_until_ms=broker.transactions.patience_ms(request.transactional_id),
         )
-        parts.append(group_answers.answer(broker, request.group_id, acks, commit.answer_acks))
+        parts.append(
+            group_answers.answer(broker, request.group_id, acks, commit.answer_acks, waiter)
+        )
     outcome: TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]
     outcome = group_answers.gather(parts, lambda _: commit.response)
     return outcome

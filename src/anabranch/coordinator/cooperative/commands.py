@@ -11,6 +11,7 @@ from enum import IntEnum
 from anabranch.coordinator.cooperative.acks import Ack, AckOutcome, LogFacts
 from anabranch.coordinator.cooperative.progress import Attempt
 from anabranch.coordinator.cooperative.records import Place
+from anabranch.coordinator.runtime.result import WaiterId
 from anabranch.model.errors import ErrorCode
 from anabranch.model.sub_codes import SubCode
 from anabranch.model.units import slot_of_hash
@@ -53,7 +54,8 @@ class PartitionAcks:
 class TakeAcks:
     """Individual commits of a member, or of nobody in particular (a negative epoch).
 
-    With a producer, its id and epoch, they are part of its transaction, and have no failures.
+    With a producer, its id and epoch, they are part of its transaction, and have no failures. They
+    may have to wait for others then (see `txn_order`), until `wait_until_ms` at the latest.
     """
 
     group_id: str
@@ -61,6 +63,15 @@ class TakeAcks:
     member_epoch: int
     partitions: tuple[PartitionAcks, ...]
     producer: tuple[int, int] | None = None
+    waiter: WaiterId | None = None
+    wait_until_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAcks:
+    """See whether acknowledgements that wait for others can be taken by now."""
+
+    waiter: WaiterId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,4 +197,11 @@ class AbortTransactions:
     producers: tuple[tuple[int, int], ...]
 
 
-CooperativeCommand = TakeAcks | TakeDecisions | CountStuck | LogsFound
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryAcksAgain:
+    """Work for the broker: `ResumeAcks` for these, in this order, when the decision counts."""
+
+    waiters: tuple[WaiterId, ...]
+
+
+CooperativeCommand = TakeAcks | ResumeAcks | TakeDecisions | CountStuck | LogsFound

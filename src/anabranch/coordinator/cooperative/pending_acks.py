@@ -133,7 +133,8 @@ class PendingAcks:
         known = self._of_producer.get(key.producer_id, _NOBODY).get(key)
         if isinstance(record, AcksPending):
             self._put(key, Pending(record.producer_epoch, record.leader_epoch, record.acked))
-        elif isinstance(record, AcksSettled) and record.acked:
+        elif isinstance(record, AcksSettled):
+            # Be it nothing: the journal has it until the transaction ends.
             assert known is not None, "it is about what was read"
             self._put(key, Pending(known.producer_epoch, known.leader_epoch, record.acked))
         elif known is not None:

@@ -6,6 +6,9 @@ BLOCK_KEY = "block-key"
 DLQ = "dlq"
 DLQ_KEY = "dlq-key"
 
+ANY_ORDER = "any"
+STABLE_ORDER = "stable"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CooperativeSettings:
@@ -23,3 +26,5 @@ class CooperativeSettings:
     # What becomes of a record after its last attempt, and the topic for it if it goes to one.
     disposition: str = BLOCK_KEY
     dlq_topic: str = ""
+    # In which order acknowledgements are taken that are part of transactions.
+    txn_order: str = ANY_ORDER

@@ -25,7 +25,7 @@ from anabranch.coordinator.cooperative.book import (
 )
 from anabranch.coordinator.cooperative.commands import LogState
 from anabranch.coordinator.cooperative.individual_commit import is_behind, projection
-from anabranch.coordinator.cooperative.pending_acks import GroupPending, joined
+from anabranch.coordinator.cooperative.pending_acks import GroupPending, forgotten, joined
 from anabranch.coordinator.cooperative.progress import (
     PartitionProgress,
     with_done,
@@ -156,11 +156,13 @@ def settle(
     known = book.of_group(group_id)
     draft = ProgressDraft(group_id, known)
     for place, sequence in book.left_of(group_id).items():
+        draft.records += map(forgotten, book.pending.of_place(group_id, place))
         draft.forget(place, sequence)
     projected: list[GroupRecord] = []
     for (topic_id, partition), tracked in known.items():
         topic = image.by_id.get(topic_id)
         if topic is None:
+            draft.records += map(forgotten, book.pending.of_place(group_id, (topic_id, partition)))
             draft.forget((topic_id, partition), tracked.sequence)
             continue
         if tracked.needs_snapshot:

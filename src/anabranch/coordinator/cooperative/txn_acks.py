@@ -12,6 +12,7 @@ Rules
 - Committed, they are progress in the decision that ends the transaction: the stable offset and what
   is projected of it move there. Aborted, they are forgotten. In the journals progress comes before
   the marker: a start that finds no marker has it written again, and nothing is pending by then.
+- With `coop.txn.order=stable` they are taken in that order (see `txn_order`).
 """
 
 import dataclasses
@@ -51,9 +52,11 @@ from anabranch.coordinator.cooperative.progress import PartitionProgress
 from anabranch.coordinator.cooperative.records import (
     AckedRange,
     AcksPending,
+    Place,
     ProgressDelta,
 )
-from anabranch.coordinator.cooperative.settings import CooperativeSettings
+from anabranch.coordinator.cooperative.settings import STABLE_ORDER, CooperativeSettings
+from anabranch.coordinator.cooperative.txn_order import lowest_that_waits, park
 from anabranch.coordinator.cooperative.window import (
     Growth,
     is_growth_over,
@@ -97,6 +100,7 @@ def take_txn_acks(
     projected: list[GroupRecord] = []
     # What the member has pending with what it says in this request.
     grown: dict[PendingKey, tuple[AckedRange, ...]] = {}
+    waits: dict[Place, int] = {}
     answers = []
     for asked in command.partitions:
         place = (asked.topic_id, asked.partition)
@@ -111,6 +115,8 @@ def take_txn_acks(
         key = PendingKey(command.group_id, place, producer_id, command.member_id)
         accepted = _take_partition(taking, progress, key, producer_epoch, pending, grown.get(key))
         answers.append(accepted.answer)
+        if accepted.waits_for is not None:
+            waits.setdefault(place, accepted.waits_for)
         if accepted.record is not None:
             records.append(accepted.record)
             grown[key] = accepted.record.acked
@@ -119,6 +125,8 @@ def take_txn_acks(
             draft.begin(place, progress)
             if is_behind(progress, committed):
                 projected.append(_projected(command.group_id, asked, progress, now_ms))
+    if waits:
+        return park(command, waits, now_ms)
     return Result(
         records=(*draft.records, *records, *projected),
         response=AcksAnswer(partitions=tuple(answers)),
@@ -143,6 +151,7 @@ class _Accepted:
     answer: PartitionAnswer
     record: AcksPending | None
     is_any_taken: bool
+    waits_for: int | None
 
 
 def _take_partition(
@@ -168,6 +177,10 @@ def _take_partition(
     outcomes: list[AckOutcome] = []
     for ack in taking.asked.acks:
         outcomes += room.take(ack)
+    waits_for = None
+    if taking.settings.txn_order == STABLE_ORDER:
+        own = [*mine, *(acked for one in same.values() for acked in one.acked)]
+        waits_for = lowest_that_waits(progress, own, room.news)
     record = None
     if room.acked != mine:
         record = AcksPending(
@@ -184,6 +197,7 @@ def _take_partition(
         PartitionAnswer(stable_offset=progress.stable_offset, outcomes=tuple(outcomes)),
         record,
         any(one.error_code is ErrorCode.NONE for one in outcomes),
+        waits_for,
     )
 
 
@@ -205,6 +219,8 @@ class _Room:
         self._whole = with_acked(self._whole, mine)
         self._before = mine
         self.acked = mine
+        # What this request has added.
+        self.news: list[AckedRange] = []
 
     def take(self, ack: Ack) -> list[AckOutcome]:
         judged, news = self._judge(ack)
@@ -241,6 +257,7 @@ class _Room:
 
     def _add(self, news: list[AckedRange]) -> None:
         if news:
+            self.news += news
             self.acked = joined([*self.acked, *news])
             self._whole = with_acked(self._whole, news)
 

@@ -3,14 +3,15 @@
 Durable records are Kafka's own (types 1 and 2 of `__consumer_offsets`, a None value being the
 tombstone, and the markers that end transactions there), those of consumer groups (see
 `consumer_records`) and those of individual commits, which have a journal of their own (see
-`cooperative.records`); `ClassicGroupChanged` and `ImageChanged` are soft, and no journal ever sees
-them.
+`cooperative.records`); `ClassicGroupChanged`, `ImageChanged`, `AcksParked` and `AcksUnparked` are
+soft, and no journal ever sees them.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from anabranch.coordinator.cooperative.records import ProgressRecord
+from anabranch.coordinator.cooperative.txn_order import AcksParked, AcksUnparked
 from anabranch.coordinator.group.classic_state import ClassicGroup
 from anabranch.coordinator.group.commands import CommittedOffset
 from anabranch.coordinator.group.consumer_records import ConsumerGroupRecord, ImageChanged
@@ -74,4 +75,6 @@ GroupRecord = (
     | ConsumerGroupRecord
     | ImageChanged
     | ProgressRecord
+    | AcksParked
+    | AcksUnparked
 )

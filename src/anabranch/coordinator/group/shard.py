@@ -16,8 +16,10 @@ from typing import assert_never
 from anabranch.coordinator.cooperative.book import GroupProgress, ProgressBook
 from anabranch.coordinator.cooperative.commands import (
     AbortTransactions,
+    AcksAnswer,
     CountStuck,
     LogsFound,
+    ResumeAcks,
     TakeAcks,
     TakeDecisions,
 )
@@ -43,6 +45,12 @@ from anabranch.coordinator.cooperative.settling import (
 )
 from anabranch.coordinator.cooperative.stuck import count_stuck
 from anabranch.coordinator.cooperative.txn_acks import take_txn_acks
+from anabranch.coordinator.cooperative.txn_order import (
+    AcksParked,
+    AcksUnparked,
+    ParkedAcks,
+    answered,
+)
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group import consumer_commands as cc
 from anabranch.coordinator.group import consumer_records as cr
@@ -110,8 +118,10 @@ from anabranch.coordinator.group.records import (
 from anabranch.coordinator.group.settings import GroupSettings
 from anabranch.coordinator.group.txn_end import Known, end_transaction
 from anabranch.coordinator.group.txn_offsets import PendingOffsets, commit_txn_offsets
+from anabranch.coordinator.group.txn_waiters import joined_results, with_waiters
 from anabranch.coordinator.runtime.result import Result, TimerChange, TimerKey
 from anabranch.model.cluster_image import ClusterImage
+from anabranch.model.errors import ErrorCode
 from anabranch.model.units import Unit
 
 Group = ClassicGroup | ConsumerGroup
@@ -161,6 +171,7 @@ class GroupShard:
         self._offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         self.pending_offsets = PendingOffsets()
         self._book = ProgressBook()
+        self._parked_acks = ParkedAcks()
         # The members of consumer groups here: a share of the broker's heartbeats is each one's.
         self.consumer_members = 0
 
@@ -249,6 +260,12 @@ class GroupShard:
     # Deciding -------------------------------------------------------------------------------------
 
     def decide(self, command: Command, now_ms: int) -> Result:
+        result = self._decide(command, now_ms)
+        if not self._parked_acks:
+            return result
+        return with_waiters(self._parked_acks, self._groups, self._book, command, result)
+
+    def _decide(self, command: Command, now_ms: int) -> Result:
         match command:
             case cc.ConsumerHeartbeat():
                 return self._consumer_heartbeat(command, now_ms)
@@ -277,6 +294,8 @@ class GroupShard:
                 return self._expire(now_ms)
             case TakeAcks():
                 return self._take_acks(command, now_ms)
+            case ResumeAcks():
+                return self._resume_acks(command, now_ms)
             case TakeDecisions():
                 group_id = command.group_id
                 offsets, progress = self.offsets(group_id), self.progress(group_id)
@@ -391,6 +410,10 @@ class GroupShard:
             blocked = self.pending_offsets.of_group(group_id)
             offsets = self.offsets(group_id)
             return settle(group_id, self._book, offsets, self.image, now_ms, blocked)
+        if kind == "txn-order":
+            parked = self._parked_acks.get(rest[0])
+            late = AcksAnswer(error=ErrorCode.TRANSACTION_ABORTABLE)
+            return answered(parked, late) if parked is not None else Result()
         if kind == "orphans":
             return Result(tasks=tuple(self._orphans(group_id)))
         group = self._groups.get(group_id)
@@ -520,6 +543,16 @@ class GroupShard:
             self._surroundings.progress_bytes(),
         )
 
+    def _resume_acks(self, command: ResumeAcks, now_ms: int) -> Result:
+        parked = self._parked_acks.get(command.waiter)
+        if parked is None:
+            return Result()
+        taken = self._take_acks(parked.command, now_ms)
+        if taken.response is None:
+            return Result()  # it waits on
+        told = answered(parked, taken.response)
+        return joined_results(dataclasses.replace(taken, response=None), told)
+
     def _logs_found(self, command: LogsFound, now_ms: int) -> Result:
         records: list[GroupRecord] = []
         timers: list[TimerChange] = []
@@ -598,6 +631,8 @@ class GroupShard:
                 | AcksSettled()
             ):
                 self._book.replay(record)
+            case AcksParked() | AcksUnparked():
+                self._parked_acks.replay(record)
             case cr.ImageChanged():
                 self.image = record.image
                 for group in self._groups.values():
