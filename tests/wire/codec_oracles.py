@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import importlib
 import io
+import struct
 import typing
 import uuid
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from kio.index import load_request_schema, load_response_schema
 
 from anabranch.wire.messages.api_versions import API_VERSIONS
 from anabranch.wire.messages.delete_groups import DELETE_GROUPS
+from anabranch.wire.messages.txn_offset_commit import TXN_OFFSET_COMMIT
 from anabranch.wire.schema import Primitive, Versions, fields_of, parse_versions
 
 UTC = datetime.UTC
@@ -71,8 +73,8 @@ KIO = {
 }
 KAFKA_PYTHON = {0: "0-2", 8: "0-1", 9: "0", 19: "0-1"}
 # No library knows these yet. ApiVersions v5 is v4 with two more plain fields in the request,
-# DeleteGroups v3 is v2 with one more in each result.
-BY_HAND = {18: "5", 42: "3"}
+# DeleteGroups v3 is v2 with one more in each result, TxnOffsetCommit v6 has ids in place of names.
+BY_HAND = {18: "5", 28: "6", 42: "3"}
 
 Oracle = Callable[[int, int, str, Any], bytes]
 
@@ -219,7 +221,11 @@ def _to_kafka_python(message: Any, schema: Any) -> list[Any]:
 
 def encode_by_hand(key: int, version: int, kind: str, message: Any) -> bytes:
     """The bytes of a version that only the protocol's own description covers."""
-    by_hand = {(API_VERSIONS.key, 5): _api_versions_5, (DELETE_GROUPS.key, 3): _delete_groups_3}
+    by_hand = {
+        (API_VERSIONS.key, 5): _api_versions_5,
+        (DELETE_GROUPS.key, 3): _delete_groups_3,
+        (TXN_OFFSET_COMMIT.key, 6): _txn_offset_commit_6,
+    }
     return by_hand[key, version](kind, message)
 
 
@@ -254,3 +260,35 @@ def _delete_groups_3(kind: str, message: Any) -> bytes:
     )
     throttle_time_ms = message.throttle_time_ms.to_bytes(4, "big", signed=True)
     return throttle_time_ms + bytes([len(message.results) + 1]) + results + b"\x00"
+
+
+def _txn_offset_commit_6(kind: str, message: Any) -> bytes:
+    """TxnOffsetCommit v6: KIP-1319 put the id of a topic in the place of its name."""
+    topics = b"".join(
+        topic.topic_id
+        + bytes([len(topic.partitions) + 1])
+        + b"".join(_txn_offset_commit_partition(kind, one) + b"\x00" for one in topic.partitions)
+        + b"\x00"
+        for topic in message.topics
+    )
+    if kind == "response":
+        head = struct.pack(">i", message.throttle_time_ms)
+    else:
+        head = (
+            _compact_string(message.transactional_id)
+            + _compact_string(message.group_id)
+            + struct.pack(
+                ">qhi", message.producer_id, message.producer_epoch, message.generation_id
+            )
+            + _compact_string(message.member_id)
+            + _compact_string(message.group_instance_id)
+        )
+    return head + bytes([len(message.topics) + 1]) + topics + b"\x00"
+
+
+def _txn_offset_commit_partition(kind: str, partition: Any) -> bytes:
+    if kind == "response":
+        return struct.pack(">ih", partition.partition_index, partition.error_code)
+    offset, epoch = partition.committed_offset, partition.committed_leader_epoch
+    packed = struct.pack(">iqi", partition.partition_index, offset, epoch)
+    return packed + _compact_string(partition.committed_metadata)

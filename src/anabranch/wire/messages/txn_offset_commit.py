@@ -2,8 +2,8 @@
 
 1 responses leave before throttling (KIP-219), 2 leader epochs (KIP-320), 3 flexible, and the
 consumer is named, so that it can be fenced (KIP-447), 4 TRANSACTION_ABORTABLE may be answered
-(KIP-890), 5 the group need not have been added to the transaction before (KIP-890). Version 6
-(topic ids, KIP-1319) is not in any client yet.
+(KIP-890), 5 the group need not have been added to the transaction before (KIP-890), 6 topic ids
+instead of names, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH may be answered (KIP-1319).
 
 Private tag 10000 of a partition, from version 3 on: individual commits that count when the
 transaction is committed, and what became of each (see docs/reference/wire-extensions.md).
@@ -11,7 +11,7 @@ transaction is committed, and what became of each (see docs/reference/wire-exten
 
 from anabranch.wire.api import api
 from anabranch.wire.messages.cooperation import IndividualCommit, IndividualCommitAnswer
-from anabranch.wire.schema import Int16, Int32, Int64, String, at, struct
+from anabranch.wire.schema import Int16, Int32, Int64, String, Uuid, at, struct
 
 
 @struct
@@ -25,7 +25,8 @@ class TxnOffsetCommitRequestPartition:
 
 @struct
 class TxnOffsetCommitRequestTopic:
-    name: String = at("0+")
+    name: String = at("0-5", ignorable=True)
+    topic_id: Uuid = at("6+", ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = at("0+")
 
 
@@ -50,7 +51,8 @@ class TxnOffsetCommitResponsePartition:
 
 @struct
 class TxnOffsetCommitResponseTopic:
-    name: String = at("0+")
+    name: String = at("0-5", ignorable=True)
+    topic_id: Uuid = at("6+", ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = at("0+")
 
 
@@ -65,6 +67,6 @@ TXN_OFFSET_COMMIT = api(
     "TxnOffsetCommit",
     request=TxnOffsetCommitRequest,
     response=TxnOffsetCommitResponse,
-    versions="0-5",
+    versions="0-6",
     flexible="3+",
 )
