@@ -17,7 +17,6 @@ and plain ones can be in one request; they are two decisions, the plain ones fir
 
 Errors are told as clients of each version know them: before version 5 no commit is expected to find
 its transaction busy, and before version 2 the coordinator that is loading is one that is not there.
-Who sends our tag knows all of them.
 """
 
 from dataclasses import dataclass, field
@@ -75,7 +74,7 @@ class _Commit:
         """The response when nothing of it is taken."""
         error = KafkaError(code, "The transaction does not take the offsets.")
         self.answer_offsets(error)
-        answer_acks(self.waiting_acks, error)
+        self.answer_acks(error)
         return self.response
 
     def answer_offsets(self, outcome: Outcome) -> None:
@@ -85,6 +84,8 @@ class _Commit:
 
     def answer_acks(self, outcome: AcksAnswer | KafkaError) -> None:
         answer_acks(self.waiting_acks, outcome)
+        for answered in self.waiting_acks:
+            answered.error_code = _told(ErrorCode(answered.error_code), self.version)
 
 
 def handle(

@@ -76,7 +76,8 @@ adds it with `AddOffsetsToTxn` and sends version 3 or 4.
 - A range of which something is pending has **no other owner** before the transaction has ended, and
   not the same one again. Who gives up a range ends its transaction soon, before or after that. Of a
   member that leaves, or is taken out of the group, the broker aborts the transactions at once, and
-  its producer is fenced (INVALID_PRODUCER_EPOCH or PRODUCER_FENCED from then on).
+  their producers are fenced: INVALID_PRODUCER_EPOCH (PRODUCER_FENCED) to whatever they write, and
+  INVALID_TXN_STATE to a commit (EndTxn).
 - So whoever is given a range finds in `OffsetFetch` (`with_individual`) what is done for good, and
   need not ask for stable offsets (`require_stable`): these it would hardly ever get of a partition
   on which others have transactions all the time.
