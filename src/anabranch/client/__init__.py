@@ -67,6 +67,8 @@ from anabranch.client.records import (
 from anabranch.client.settings import ConnectionOptions, ConsumerOptions, ConsumerSettings
 from anabranch.client.stable_hold import explain_stable_offset
 from anabranch.client.timing import Backoff
+from anabranch.client.transaction_acks import TransactionAcks
+from anabranch.client.transaction_loop import Outputs
 from anabranch.client.transactional_producer import Transaction, TransactionalProducer
 from anabranch.client.workers import RejectRecord, RetryRecord
 
@@ -103,6 +105,7 @@ __all__ = [
     "MissingCodecError",
     "NoOffsetError",
     "OldestRecord",
+    "Outputs",
     "PartitionProgress",
     "ProducerFencedError",
     "ProducerOptions",
@@ -121,6 +124,7 @@ __all__ = [
     "TopicPartition",
     "Transaction",
     "TransactionAbortedError",
+    "TransactionAcks",
     "TransactionUncertainError",
     "TransactionalProducer",
     "explain_stable_offset",

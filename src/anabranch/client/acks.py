@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from anabranch.client.range_work import Failure, RangeState, RangeWork, failures_in
-from anabranch.client.records import KeyRange
+from anabranch.client.records import ConsumerRecord, KeyRange
 from anabranch.model.offset_ranges import EMPTY, OffsetRange, OffsetRanges
 from anabranch.model.units import SlotRange
 from anabranch.wire.messages.cooperation import OffsetSet
@@ -115,6 +115,21 @@ def take_back(progress: Progress) -> None:
     for work in progress.works:
         work.acked = [*progress.acked, *work.acked]
         work.failures = [*failures_in(work.slots, progress.failures), *work.failures]
+
+
+def gather_held(records: Iterable[ConsumerRecord]) -> list[Progress]:
+    """What is done when records that are held for a transaction are: of their ranges only, and
+    nothing is taken that the next commit will tell."""
+    by_work: dict[int, tuple[RangeWork, list[int]]] = {}
+    for record in records:
+        work = record._work
+        by_work.setdefault(id(work), (work, []))[1].append(record.offset)
+    told = []
+    for work, held in by_work.values():
+        left = sorted(work.open.keys() - set(held))
+        done = _closed_gaps(left, sorted(held), work.position)
+        told.append(Progress(work, work.slots, left[0] if left else work.position, done))
+    return told
 
 
 def requests(told: Iterable[Progress], *, max_ranges: int, max_bytes: int) -> Iterator[list[Ack]]:

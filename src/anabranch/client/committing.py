@@ -37,7 +37,7 @@ from anabranch.wire.messages.offset_commit import (
 )
 
 _TAGS_VERSION = 8
-_NOT_OURS = {
+NOT_OURS = {
     ErrorCode.FENCED_MEMBER_EPOCH,
     ErrorCode.STALE_MEMBER_EPOCH,
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -183,7 +183,7 @@ class Committer:
         if stable_offset >= 0:
             self._core.stable_offsets[work.unit[:2]] = stable_offset
         told = open_told.get(id(work))
-        error = _error_of(ack, outcomes)
+        error = error_of(ack, outcomes)
         if told is None:
             return
         if error is None:
@@ -192,8 +192,10 @@ class Committer:
                 with self._core.lock:
                     confirm(told, stable_offset)
             return
-        is_ours = error.code not in _NOT_OURS
-        log.log(logging.WARNING if is_ours else logging.INFO, "%s: %s", work, error)
+        is_ours = error.code not in NOT_OURS
+        # What a transaction has to end for is told again, and then taken.
+        is_news = is_ours and error.code != ErrorCode.CONCURRENT_TRANSACTIONS
+        log.log(logging.WARNING if is_news else logging.INFO, "%s: %s", work, error)
         if isinstance(error, IndividualCommitNotAllowedError):
             raise error
         if not is_ours:
@@ -224,8 +226,8 @@ class Committer:
                 partitions[place] = partition
                 topic.partitions.append(partition)
             if partition.individual is not None:
-                _tell(partition.individual, ack)
-                _limit_epoch(partition.individual, ack.work.leader_epoch)
+                tell(partition.individual, ack)
+                limit_epoch(partition.individual, ack.work.leader_epoch)
         return OffsetCommitRequest(
             group_id=self._core.settings.group_id or "",
             generation_id_or_member_epoch=membership.epoch if membership is not None else -1,
@@ -235,7 +237,7 @@ class Committer:
         )
 
 
-def _tell(individual: IndividualCommit, ack: Ack) -> None:
+def tell(individual: IndividualCommit, ack: Ack) -> None:
     first_hash, last_hash = ack.key_range
     individual.acks.append(
         RangeAck(
@@ -257,13 +259,13 @@ def _tell(individual: IndividualCommit, ack: Ack) -> None:
     )
 
 
-def _limit_epoch(individual: IndividualCommit, leader_epoch: int) -> None:
+def limit_epoch(individual: IndividualCommit, leader_epoch: int) -> None:
     """Ranges that were read by different leader epochs are judged by the oldest."""
     if leader_epoch >= 0 and not 0 <= individual.leader_epoch < leader_epoch:
         individual.leader_epoch = leader_epoch
 
 
-def _error_of(ack: Ack, outcomes: list[RangeOutcome]) -> BrokerError | None:
+def error_of(ack: Ack, outcomes: list[RangeOutcome]) -> BrokerError | None:
     """What became of one acknowledgement: the worst of its parts."""
     mine: KeyRange = ack.key_range
     for one in outcomes:

@@ -10,10 +10,10 @@ import asyncio
 import inspect
 import signal
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from types import TracebackType
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from anabranch.client.committing import Committer
 from anabranch.client.core import Core, Tasks, log
@@ -34,6 +34,9 @@ from anabranch.client.records import ConsumerRecord, KeyRange, TopicPartition
 from anabranch.client.settings import ConsumerOptions, settings_of
 from anabranch.client.starting_points import StartingPoints
 from anabranch.client.timing import Attempts, Backoff
+from anabranch.client.transaction_acks import AckTeller, TransactionAcks
+from anabranch.client.transaction_loop import TransactionalHandler, TransactionLoop
+from anabranch.client.transactional_producer import Transaction, TransactionalProducer
 from anabranch.client.work_queues import KeyQueue
 from anabranch.client.workers import DEFAULT_RETRY, AsyncCrew, Crew, Handler, ThreadCrew
 from anabranch.model.errors import ErrorCode
@@ -210,10 +213,17 @@ class CooperativeConsumer:
         returns, the record is done; when it raises, it is called again after a rest. SIGTERM and
         SIGINT stop in order: what runs may end and its progress is stored.
         """
-        if concurrency < 1:
-            raise ConfigurationError("concurrency must be at least 1")
-        if self._crew is not None:
-            raise ConsumerStateError("the consumer runs already")
+        await self._run(handler, concurrency, retry, handle_signals, _nothing_to_end)
+
+    async def _run(
+        self,
+        handler: Handler,
+        concurrency: int,
+        retry: Backoff,
+        handle_signals: bool,
+        end: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._check_may_run(concurrency)
         await self._start("run")
         queue = self._core.workload.queue
         assert isinstance(queue, KeyQueue)
@@ -229,6 +239,7 @@ class CooperativeConsumer:
         signals = self._watch_signals() if handle_signals else []
         try:
             await crew.work()
+            await end()
             self._core.check()
             if self._committer is not None:
                 await self._committer.commit()
@@ -237,6 +248,94 @@ class CooperativeConsumer:
             for number in signals:
                 loop.remove_signal_handler(number)
             self._crew = None
+
+    # In transactions ------------------------------------------------------------------------------
+
+    def acks_in(self, transaction: Transaction) -> TransactionAcks:
+        """Acknowledge polled records in a transaction, with which they count.
+
+        If it is aborted, all records that were handed out and are not done come again.
+        """
+        self._check_transactional()
+        if self._mode == "run":
+            raise ConsumerStateError("the consumer runs: use run_in_transactions")
+        return TransactionAcks(self._core, self._new_teller, transaction)
+
+    async def run_in_transactions(
+        self,
+        handler: TransactionalHandler,
+        producer: TransactionalProducer,
+        *,
+        concurrency: int = 64,
+        interval_ms: int = 100,
+        max_records: int = 10_000,
+        retry: Backoff = DEFAULT_RETRY,
+        handle_signals: bool = True,
+    ) -> None:
+        """As `run`, with `handler(record, outputs)`: what it sends with `outputs.send(...)` and the
+        record's acknowledgement count together, exactly once.
+
+        What was finished within `interval_ms`, or `max_records` of it, is one transaction of the
+        producer, which must not be used otherwise meanwhile. If that is aborted, the records are
+        processed again, each key in order.
+        """
+        self._check_transactional()
+        self._check_may_run(concurrency)
+        if interval_ms < 0 or max_records < 1:
+            raise ConfigurationError("interval_ms must not be negative, max_records at least 1")
+        # What a producer of the same name left open is aborted before anything is begun.
+        await producer.start()
+        await self._start("run")
+        loop = TransactionLoop(
+            self._core,
+            self._new_teller(),
+            producer,
+            interval_ms=interval_ms,
+            max_records=max_records,
+        )
+        assert self._hand_over is not None
+        self._hand_over.hurry = loop.hurry
+        ending = asyncio.ensure_future(self._end_transactions(loop))
+        work: Handler
+        if _is_async(handler):
+            work = loop.async_handler(handler)
+        else:
+            work = loop.thread_handler(handler)
+
+        async def end() -> None:
+            loop.stop()
+            await ending
+
+        try:
+            await self._run(work, concurrency, retry, handle_signals, end)
+        finally:
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
+            self._core.workload.is_transactional = False
+
+    async def _end_transactions(self, loop: TransactionLoop) -> None:
+        try:
+            await loop.run()
+        except ConsumerError as error:
+            self._core.fail(error)
+        except Exception as error:
+            log.exception("the transactions ended unexpectedly")
+            self._core.fail(error)
+
+    def _check_may_run(self, concurrency: int) -> None:
+        if concurrency < 1:
+            raise ConfigurationError("concurrency must be at least 1")
+        if self._crew is not None:
+            raise ConsumerStateError("the consumer runs already")
+
+    def _check_transactional(self) -> None:
+        self._check_open()
+        if self._core.settings.group_id is None:
+            raise ConfigurationError("progress is stored in a group; set group_id")
+
+    def _new_teller(self) -> AckTeller:
+        assert self._hand_over is not None, "there are records"
+        return AckTeller(self._core, self._membership, self._hand_over)
 
     def stop(self) -> None:
         """Let `run` return when what runs has ended. Callable from any thread."""
@@ -406,7 +505,11 @@ class CooperativeConsumer:
             log.warning("closed without storing all progress: %s", error)
 
 
-def _is_async(handler: Handler) -> bool:
+async def _nothing_to_end() -> None:
+    pass
+
+
+def _is_async(handler: Callable[..., Any]) -> bool:
     called = getattr(handler, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(inspect.unwrap(handler)) or inspect.iscoroutinefunction(
         called

@@ -14,7 +14,7 @@ from typing import Any
 
 from anabranch.client.cluster import Cluster
 from anabranch.client.errors import ConsumerError
-from anabranch.client.range_work import RangeWork
+from anabranch.client.range_work import RangeState, RangeWork
 from anabranch.client.records import ConsumerRecord
 from anabranch.client.settings import ConsumerSettings
 from anabranch.client.timing import Lease
@@ -46,6 +46,7 @@ class Core:
         self.on_hungry: Callable[[], None] = lambda: None
         self.on_drained: Callable[[], None] = lambda: None
         self.on_ranges_full: Callable[[], None] = lambda: None
+        self.on_held_full: Callable[[], None] = lambda: None
         self.on_failed: Callable[[BaseException], None] = lambda error: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
@@ -175,6 +176,10 @@ class Core:
         """A record of the range is not in flight any more."""
         if work.is_drained:
             self.in_loop(self.on_drained)
+        if self.workload.is_transactional and (
+            self.workload.is_paused or work.state is RangeState.DRAINING
+        ):
+            self.in_loop(self.on_held_full)
         self._acks_since_commit += 1
         if self._acks_since_commit >= self.settings.max_num_ranges_to_commit:
             self._acks_since_commit = 0

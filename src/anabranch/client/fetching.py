@@ -338,9 +338,13 @@ class Fetcher:
             log.error("%s: %s; skipped", place, one)
 
     def _note(self, fetch: PartitionFetch, data: PartitionData, record_bytes: float) -> None:
+        readable_end = data.high_watermark
+        if self._core.settings.isolation_code and data.last_stable_offset >= 0:
+            readable_end = data.last_stable_offset
         with self._core.lock:
             for work in self._works_of(fetch):
                 work.high_watermark = data.high_watermark
+                work.readable_end = readable_end
                 work.leader_epoch = fetch.leader_epoch
                 if record_bytes:
                     work.record_bytes = record_bytes

@@ -39,6 +39,8 @@ class HandOver:
         self.commit: Callable[[Collection[RangeWork]], Coroutine[Any, Any, None]] = _do_nothing
         self.confirm: Callable[[], None] = lambda: None
         self.abandon: Callable[[Collection[RangeWork]], None] = lambda works: None
+        # Called when ranges are waited for that may have records in a transaction.
+        self.hurry: Callable[[], None] = lambda: None
         self._tasks = Tasks(core)
         self._drained = asyncio.Event()
         core.on_drained = self._drained.set
@@ -176,6 +178,7 @@ class HandOver:
 
     async def wait_drained(self, works: Collection[RangeWork], timeout_s: float) -> None:
         """Wait until nothing of the ranges runs, or the time is over."""
+        self.hurry()
         try:
             async with asyncio.timeout(timeout_s):
                 while any(work.in_flight for work in works if work.is_held):

@@ -14,7 +14,7 @@ class RangeProgress:
 
     `lag_records` counts the records of the range that are not done. Those that were not fetched
     yet cannot be counted here; then `is_lag_exact` is False, and they count by the share of keys
-    that the range has.
+    that the range has. With read_committed those of open transactions do not count.
     """
 
     topic: str
@@ -69,7 +69,7 @@ def range_progress(works: Iterable[RangeWork]) -> tuple[RangeProgress, ...]:
 
 
 def _of_range(work: RangeWork) -> RangeProgress:
-    unseen_offsets = max(work.high_watermark - work.position, 0)
+    unseen_offsets = max(work.readable_end - work.position, 0)
     share = (work.slots.end - work.slots.first) / SLOT_COUNT
     return RangeProgress(
         topic=work.place.topic,
@@ -84,5 +84,5 @@ def _of_range(work: RangeWork) -> RangeProgress:
         buffered=work.buffered,
         parked=work.parked,
         lag_records=len(work.open) + round(unseen_offsets * share),
-        is_lag_exact=work.high_watermark >= 0 and (unseen_offsets == 0 or share == 1.0),
+        is_lag_exact=work.readable_end >= 0 and (unseen_offsets == 0 or share == 1.0),
     )

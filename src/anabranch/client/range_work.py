@@ -21,6 +21,8 @@ from enum import Enum
 from anabranch.client.records import (
     DIVERTED,
     PARKED,
+    PENDING,
+    RECALLED,
     STARTED,
     ConsumerRecord,
     FencingToken,
@@ -117,6 +119,7 @@ class RangeWork:
         "parked",
         "place",
         "position",
+        "readable_end",
         "record_bytes",
         "records_done",
         "rests",
@@ -141,6 +144,8 @@ class RangeWork:
         self.state = RangeState.LOADING
         self.position = -1
         self.high_watermark = -1
+        # Up to where there is something to read: the last stable offset with read_committed.
+        self.readable_end = -1
         self.leader_epoch = -1
         self.open: dict[int, ConsumerRecord] = {}
         self.in_flight = 0
@@ -249,6 +254,7 @@ class RangeWork:
         part.is_announced = self.is_announced
         part.position = self.position
         part.high_watermark = self.high_watermark
+        part.readable_end = self.readable_end
         part.leader_epoch = self.leader_epoch
         part.committed = self.committed
         part.done_before = self.done_before
@@ -267,7 +273,7 @@ class RangeWork:
                 del self.open[offset]
                 part.open[offset] = record
                 record._work = part
-                if record._state == STARTED:
+                if record._state in (STARTED, PENDING, RECALLED):
                     self.in_flight -= 1
                     part.in_flight += 1
                 elif record._state in (PARKED, DIVERTED):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, hashes_of, slots_between
 
 if TYPE_CHECKING:
+    from anabranch.client.outbox import Outgoing
     from anabranch.client.range_work import RangeWork
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -97,6 +98,10 @@ RESTING: Final = 2
 FINISHED: Final = 3
 # Without its content, because too many records of its key wait; it is fetched again in its turn.
 PARKED: Final = 4
+# Processed; it counts when its transaction is committed, and comes again if that is aborted.
+PENDING: Final = 6
+# It runs, but an earlier record of its key has to be processed again: it comes again after that.
+RECALLED: Final = 7
 # Not to be processed: its key is diverted, and it follows it to the dead-letter topic. It is open
 # until the broker has it there, without its content.
 DIVERTED: Final = 5
@@ -111,6 +116,7 @@ class ConsumerRecord:
     __slots__ = (
         "_headers",
         "_order",
+        "_outputs",
         "_state",
         "_work",
         "attempt",
@@ -119,6 +125,9 @@ class ConsumerRecord:
         "timestamp",
         "value",
     )
+
+    # What its handler sends, once that has ended, where that counts with the record.
+    _outputs: "list[Outgoing]"
 
     def __init__(
         self,

@@ -415,7 +415,7 @@ class TransactionSession:
             raise _fenced(what)
         if code:
             error = broker_error(code, what)
-            if is_commit and not is_worth_retrying(error) and error.code not in _FATAL:
+            if is_commit and not is_worth_retrying(error) and not is_fatal(error):
                 raise TransactionAbortedError(str(error)) from error
             raise error
         if answer.producer_id >= 0:
@@ -451,9 +451,14 @@ class TransactionSession:
         except TransactionAbortedError:
             raise
         except BrokerError as error:
-            if error.code in _FATAL:
+            if is_fatal(error):
                 raise
             raise TransactionAbortedError(f"{self._named}: {error}") from error
+
+
+def is_fatal(error: ConsumerError) -> bool:
+    """Whether the producer cannot go on, and nothing can be aborted either."""
+    return getattr(error, "code", None) in _FATAL
 
 
 def _fenced(what: str) -> ProducerFencedError:

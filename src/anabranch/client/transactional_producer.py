@@ -35,9 +35,13 @@ from anabranch.client.errors import (
     broker_error,
 )
 from anabranch.client.outbox import Outbox, Outgoing
-from anabranch.client.producer_settings import ProducerOptions, producer_settings_of
+from anabranch.client.producer_settings import (
+    ProducerOptions,
+    ProducerSettings,
+    producer_settings_of,
+)
 from anabranch.client.records import TopicPartition
-from anabranch.client.transaction_session import TransactionSession
+from anabranch.client.transaction_session import TransactionSession, is_fatal
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -84,6 +88,10 @@ class TransactionalProducer:
         self._starting = asyncio.Lock()
         self._is_started = False
         self._is_closed = False
+
+    @property
+    def settings(self) -> ProducerSettings:
+        return self._settings
 
     async def start(self) -> None:
         """Take the transactional id: aborts what the producer before left open, and fences it."""
@@ -175,15 +183,13 @@ class Transaction:
         Records with a key go to the partition that Kafka's own producers choose. To be called in
         the thread of the event loop.
         """
-        self._check_usable()
-        record = Outgoing(
-            topic,
-            value,
-            key,
-            partition,
-            tuple(headers),
-            time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
+        self.send_outgoing(
+            outgoing(topic, value, key, partition, headers, timestamp_ms),
         )
+
+    def send_outgoing(self, record: Outgoing) -> None:
+        """The same with a record that is made already."""
+        self.check_usable()
         if self._outbox.size_bytes + record.size_bytes > self._settings.buffer_memory:
             raise BufferFullError(
                 f"more than {self._settings.buffer_memory} bytes (buffer_memory) wait to be sent;"
@@ -212,7 +218,7 @@ class Transaction:
         With the member's id and generation (or epoch) they are refused when the member is not in
         the group any more.
         """
-        self._check_usable()
+        self.check_usable()
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for (name, partition), offset in offsets.items():
             topic = topics.setdefault(name, TxnOffsetCommitRequestTopic(name=name))
@@ -237,21 +243,25 @@ class Transaction:
 
         await self._guarded(commit_offsets())
 
+    @property
+    def is_over(self) -> bool:
+        return self._state is TransactionState.ENDED
+
     def join(self, participant: Participant) -> None:
         """Let something count with the transaction."""
-        self._check_usable()
+        self.check_usable()
         self._participants.append(participant)
 
     async def flush(self) -> None:
         """Wait until the broker has all records; TransactionAbortedError when it cannot be."""
-        self._check_usable()
+        self.check_usable()
         while self._outbox or self._sending is not None:
             self._begin_sending()
             if self._sending is not None:
                 await asyncio.shield(self._sending)
-            self._check_usable()
+            self.check_usable()
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
         if self._failure is not None:
             raise self._failure
         if self._state is not TransactionState.OPEN:
@@ -313,14 +323,14 @@ class Transaction:
             await self._end(is_commit=True)
         except TransactionUncertainError:
             raise
-        except TransactionAbortedError as error:
-            self._is_commit_asked = False
-            self._state = TransactionState.FAILED
-            self._failure = error
-            await self.abort()
-            raise
-        except ConsumerError:
-            self._give_up()
+        except ConsumerError as error:
+            if is_fatal(error):
+                self._give_up()
+            else:
+                self._is_commit_asked = False
+                self._state = TransactionState.FAILED
+                self._failure = error
+                await self.abort()
             raise
         for participant in self._participants:
             participant.committed()
@@ -404,6 +414,20 @@ class Transaction:
             await self.commit()
         elif not self._is_commit_asked:
             await self.abort()
+
+
+def outgoing(
+    topic: str,
+    value: bytes | None,
+    key: bytes | None,
+    partition: int | None,
+    headers: Iterable[tuple[str, bytes | None]],
+    timestamp_ms: int | None,
+) -> Outgoing:
+    """A record to be written; its time is now, if nothing is said."""
+    if timestamp_ms is None:
+        timestamp_ms = time.time_ns() // 1_000_000
+    return Outgoing(topic, value, key, partition, tuple(headers), timestamp_ms)
 
 
 def _check_offsets(answer: TxnOffsetCommitResponse) -> None:

@@ -10,6 +10,9 @@ Two ways to consume need two orders:
   A record that failed comes again after its rest, and all later ones of its key behind it: those
   that were handed out already are taken back, and come again.
 
+Records of a transaction that was aborted are *taken back*: they come again, before everything of
+their keys that waits. A record of such a key that runs meanwhile is recalled: it comes again too.
+
 Both know which range each record belongs to, so that a range can be dropped out of the middle.
 What runs for a key keeps it taken even when its range is lost, and also for the same key of the
 range when it comes back: one process never works on two records of a key at once.
@@ -17,24 +20,33 @@ range when it comes back: one process never works on two records of a key at onc
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from operator import attrgetter
 from typing import Final, Protocol
 
-from anabranch.client.range_work import RangeWork
+from anabranch.client.range_work import RangeState, RangeWork
 from anabranch.client.records import (
     BUFFERED,
     FINISHED,
     PARKED,
+    RECALLED,
     RESTING,
     STARTED,
     UNORDERED,
     ConsumerRecord,
+    OrderKey,
 )
 
 # Records that wait for a key and keep their content, however full the buffer is.
 WAITING_WITH_CONTENT: Final = 64
+
+KeyId = tuple[int, OrderKey]
+"""A key of a partition: by which `keys` it is in, and what it is."""
+
+
+def key_id(record: ConsumerRecord) -> KeyId:
+    return id(record._work.keys), record._order
 
 
 class WorkQueue(Protocol):
@@ -92,6 +104,16 @@ class WorkQueue(Protocol):
         """Records of one key, in order and parked, that were not to be processed and now are: they
         come before all of their key that wait."""
 
+    def take_back(
+        self, records: list[ConsumerRecord], running: list[ConsumerRecord]
+    ) -> list[ConsumerRecord]:
+        """Records that were finished come again, before all of their key that wait; `running` are
+        those of their keys that are out, and come again behind them. Returns those that are not
+        out any more."""
+
+    def came_back(self, record: ConsumerRecord) -> None:
+        """A record that was out has ended, and comes again in its turn."""
+
     def drop(self, work: RangeWork) -> None:
         """Forget the records of a range that are not out."""
 
@@ -124,6 +146,14 @@ class _Rests:
             heapq.heapify(self._heap)
         return dropped
 
+    def take(self, keys: set[KeyId]) -> list[tuple[float, ConsumerRecord]]:
+        """Take out the records of some keys, with the times until which they rest."""
+        taken = [(entry[0], entry[2]) for entry in self._heap if key_id(entry[2]) in keys]
+        if taken:
+            self._heap = [entry for entry in self._heap if key_id(entry[2]) not in keys]
+            heapq.heapify(self._heap)
+        return taken
+
     @property
     def next_due(self) -> float | None:
         return self._heap[0][0] if self._heap else None
@@ -154,6 +184,9 @@ class KeyQueue:
         self.workers = 1
         # How many wait for a key.
         self._behind = 0
+        # Records that were resting when earlier ones of their key came again: in their turn they
+        # rest until then.
+        self._unrested: dict[ConsumerRecord, float] = {}
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -211,13 +244,17 @@ class KeyQueue:
         self._behind -= 1
         if not waiting:
             keys[order] = None
-        if following._state == PARKED:
-            self.empty.append(following)
-        else:
-            self._make_ready(following, len(waiting))
+        self._make_ready(following, len(waiting))
 
     def _make_ready(self, record: ConsumerRecord, waiting: int) -> None:
         """The turn of a record has come, for whose key so many more wait."""
+        if record._state == PARKED:
+            self.empty.append(record)
+            return
+        until = self._unrested.pop(record, None) if self._unrested else None
+        if until is not None:
+            self._rests.add(record, until)
+            return
         left = len(self._ready) + self._behind + 1
         if (waiting + 1) * self.workers > left:
             self._ready.appendleft(record)
@@ -294,6 +331,62 @@ class KeyQueue:
             if record._state != PARKED:
                 record._state = BUFFERED
             self.finish(record)
+        for record in [one for one in self._unrested if one._work is work]:
+            del self._unrested[record]
+
+    def take_back(
+        self, records: list[ConsumerRecord], running: list[ConsumerRecord]
+    ) -> list[ConsumerRecord]:
+        by_key: dict[KeyId, list[ConsumerRecord]] = {}
+        for record in records:
+            if record._order is UNORDERED:
+                self._ready.appendleft(record)
+            else:
+                by_key.setdefault(key_id(record), []).append(record)
+        for record in running:
+            record._state = RECALLED
+        heads = self._take_heads(by_key.keys())
+        for key, some in by_key.items():
+            keys, order = some[0]._work.keys, some[0]._order
+            head = heads.get(key)
+            # Whoever is out has the key until it has ended.
+            is_free = order not in keys or head is not None
+            waited = keys.get(order)
+            waiting = _sorted(some if head is None else [*some, head], waited)
+            first = waiting.popleft() if is_free else None
+            keys[order] = waiting or None
+            self._behind += len(waiting) - len(waited or ())
+            if first is None:
+                continue
+            if first._state == PARKED or first in self._unrested:
+                self._make_ready(first, len(waiting))
+            else:
+                self._ready.appendleft(first)
+        return []
+
+    def _take_heads(self, keys: Collection[KeyId]) -> dict[KeyId, ConsumerRecord]:
+        """Take the records out whose turn it would be, of some keys."""
+        heads: dict[KeyId, ConsumerRecord] = {}
+        for record in (*self._ready, *self.empty):
+            if record._order is not UNORDERED and key_id(record) in keys:
+                heads[key_id(record)] = record
+        taken = set(heads.values())
+        if taken:
+            self._ready = deque(one for one in self._ready if one not in taken)
+            self.empty = [one for one in self.empty if one not in taken]
+        for until, record in self._rests.take(set(keys)):
+            record._state = BUFFERED
+            self._unrested[record] = until
+            heads[key_id(record)] = record
+        return heads
+
+    def came_back(self, record: ConsumerRecord) -> None:
+        keys, order = record._work.keys, record._order
+        record._state = BUFFERED
+        waiting = _sorted([record], keys[order])
+        first = waiting.popleft()
+        keys[order] = waiting or None
+        self._make_ready(first, len(waiting))
 
 
 class BatchQueue:
@@ -446,6 +539,25 @@ class BatchQueue:
 
     def resting_after(self, until: float) -> list[ConsumerRecord]:
         return self._rests.longer_than(until)
+
+    def take_back(
+        self, records: list[ConsumerRecord], running: list[ConsumerRecord]
+    ) -> list[ConsumerRecord]:
+        back: list[ConsumerRecord] = []
+        for record in running:
+            record._state = BUFFERED
+        again = [one for one in running if one._work.state is RangeState.ACTIVE]
+        for record in sorted([*records, *again], key=attrgetter("offset")):
+            keys, order = record._work.keys, record._order
+            if order is not UNORDERED and order in keys:
+                keys[order] = _sorted([record], keys[order])
+            else:
+                back.append(record)
+        self._ready.extendleft(reversed(back))
+        return running
+
+    def came_back(self, record: ConsumerRecord) -> None:
+        raise AssertionError("what is out of a batch is taken back at once")
 
     def drop(self, work: RangeWork) -> None:
         self._ready = deque(record for record in self._ready if record._work is not work)

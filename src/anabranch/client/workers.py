@@ -277,7 +277,9 @@ class ThreadCrew:
             if record is not None:
                 return record
             with self._changed:
-                if len(core.workload.queue) and core.workload.lease.may_start(core.clock()):
+                workload = core.workload
+                may_start = not workload.is_paused and workload.lease.may_start(core.clock())
+                if len(workload.queue) and may_start:
                     continue
                 if not self._is_stopping:
                     self._idle += 1

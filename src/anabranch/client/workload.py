@@ -9,6 +9,8 @@ What is kept, whatever happens
 - with a `KeyQueue` no two records of a key are ever out at once, also not when a range is lost
   while a record of it runs and comes back before that record is done;
 - a record that is not done stays open, so that no commit can pass it;
+- a record that counts with a transaction stays open, and in flight, until that has ended; if it is
+  aborted, the record and all of its key that came after it are processed again, in order;
 - nothing of a key that is diverted is started: its records are said to have failed, in order, and
   are open until the broker has them in the dead-letter topic.
 """
@@ -33,6 +35,8 @@ from anabranch.client.records import (
     DIVERTED,
     FINISHED,
     PARKED,
+    PENDING,
+    RECALLED,
     RESTING,
     STARTED,
     UNORDERED,
@@ -43,7 +47,7 @@ from anabranch.client.records import (
     TopicPartition,
 )
 from anabranch.client.timing import Lease
-from anabranch.client.work_queues import WAITING_WITH_CONTENT, WorkQueue
+from anabranch.client.work_queues import WAITING_WITH_CONTENT, KeyId, WorkQueue, key_id
 from anabranch.model.units import SlotRange, Unit
 
 Row = tuple[int, int, bytes | None, bytes | None, Headers, OrderKey, int]
@@ -70,6 +74,12 @@ class Workload:
         self.has_diverted = False
         # Whether what is done will be told to anybody.
         self.is_told = True
+        # Whether what is processed is held for a transaction, and what is, as it was finished;
+        # nothing more is started while it is paused.
+        self.is_transactional = False
+        self.held: list[ConsumerRecord] = []
+        self.held_max = 0
+        self.is_paused = False
         # Partitions of which parked records are being fetched again.
         self.refilling: set[Place] = set()
         self._by_place: dict[Place, list[RangeWork]] = {}
@@ -238,7 +248,7 @@ class Workload:
 
     def take(self, now: float) -> ConsumerRecord | None:
         """The next record to start, if any may be."""
-        if now >= self.lease.ends_at:
+        if now >= self.lease.ends_at or self.is_paused:
             return None
         record = self.queue.take()
         while record is not None and record._work.diverted and self._divert(record):
@@ -281,6 +291,16 @@ class Workload:
         """A record was processed; False when that does not count any more."""
         work = record._work
         state = record._state
+        if state == RECALLED:
+            self._came_back(record)
+            return False
+        if self.is_transactional:
+            is_ours = self.hold(record)
+            if is_ours:
+                self.held.append(record)
+                self.is_paused = self.is_paused or len(self.held) >= self.held_max
+                work.busy_s += busy_s
+            return is_ours
         if not self.queue.may_finish(record):
             return False
         record._state = FINISHED
@@ -312,6 +332,9 @@ class Workload:
         record rests as long as `retry_after_s` says without its sign.
         """
         work = record._work
+        if record._state == RECALLED:
+            self._came_back(record)
+            return False
         if record._state != STARTED:
             return False
         if work.open.get(record.offset) is not record:
@@ -335,6 +358,9 @@ class Workload:
 
     def give_up(self, record: ConsumerRecord) -> None:
         """A record was started and then not processed, because its range is not ours any more."""
+        if record._state == RECALLED:
+            self._came_back(record)
+            return
         if record._state != STARTED:
             return
         work = record._work
@@ -343,6 +369,96 @@ class Workload:
         if work.open.get(record.offset) is record:
             record._state = BUFFERED
             work.in_flight -= 1
+
+    # In transactions ------------------------------------------------------------------------------
+
+    def hold(self, record: ConsumerRecord) -> bool:
+        """A record was processed, and counts when a transaction is committed; False when it is not
+        ours to process any more."""
+        if record._state != STARTED:
+            return False
+        is_ours = record._work.open.get(record.offset) is record
+        record._state = PENDING if is_ours else FINISHED
+        self.queue.finish(record)
+        return is_ours
+
+    def is_held(self, record: ConsumerRecord) -> bool:
+        """Whether a record that was held can still count."""
+        work = record._work
+        return (
+            record._state == PENDING
+            and work.state in (RangeState.ACTIVE, RangeState.DRAINING)
+            and work.open.get(record.offset) is record
+        )
+
+    def settle(self, records: Iterable[ConsumerRecord]) -> None:
+        """The transaction of records that were held is committed: they are done, and told."""
+        for record in records:
+            work = record._work
+            if record._state != PENDING:
+                continue
+            record._state = FINISHED
+            if work.open.get(record.offset) is record:
+                del work.open[record.offset]
+                work.records_done += 1
+                work.in_flight -= 1
+
+    def recall(self, records: Iterable[ConsumerRecord]) -> None:
+        """The transaction of records that were held is aborted, or records were not processed:
+        they come again, each key in order."""
+        recalled: list[ConsumerRecord] = []
+        for record in records:
+            work = record._work
+            if record._state not in (PENDING, STARTED):
+                continue
+            if work.open.get(record.offset) is not record:
+                record._state = FINISHED
+                continue
+            work.in_flight -= 1
+            record._state = BUFFERED
+            recalled.append(record)
+        # What is to be given back is the next owner's; but what runs behind it does not count.
+        back = [record for record in recalled if record._work.state is RangeState.ACTIVE]
+        for record in self.queue.take_back(back, self._running_behind(recalled)):
+            record._work.in_flight -= 1
+
+    def _running_behind(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """Records that run, of the keys of these, and later than they are."""
+        first_of: dict[KeyId, int] = {}
+        for record in records:
+            if record._order is not UNORDERED:
+                key = key_id(record)
+                first_of[key] = min(record.offset, first_of.get(key, record.offset))
+        works = {id(record._work): record._work for record in records}
+        return [
+            other
+            for work in works.values()
+            for other in work.open.values()
+            if other._state == STARTED and other.offset > first_of.get(key_id(other), other.offset)
+        ]
+
+    def _came_back(self, record: ConsumerRecord) -> None:
+        """A record has ended that was recalled while it ran."""
+        work = record._work
+        is_open = work.open.get(record.offset) is record
+        if is_open:
+            work.in_flight -= 1
+        if is_open and work.state is RangeState.ACTIVE:
+            self.queue.came_back(record)
+        else:
+            record._state = BUFFERED if is_open else FINISHED
+            self.queue.finish(record)
+
+    def forsake(self, records: Iterable[ConsumerRecord]) -> None:
+        """Nobody will know here whether the transaction of records that were held is committed:
+        they stay open, and do not come again."""
+        for record in records:
+            work = record._work
+            if record._state != PENDING:
+                continue
+            record._state = FINISHED
+            if work.open.get(record.offset) is record:
+                work.in_flight -= 1
 
     def wake(self, now: float) -> bool:
         """Make ready what has rested long enough."""
