@@ -34,7 +34,7 @@ class Disk:
             self._may_go_on.release()
 
     def run(self, job: FlushJob) -> None:
-        assert self._may_go_on.acquire(timeout=10)
+        assert self._may_go_on.acquire(timeout=60)
         self.syncs += 1
         if self.error is not None:
             os.close(job.fd)

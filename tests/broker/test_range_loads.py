@@ -131,7 +131,7 @@ def run(tmp_path: Path) -> Callable[..., None]:
         async def bounded() -> None:
             desk = Desk(tmp_path / "data", *overrides)
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await scenario(desk)
             finally:
                 desk.broker.groups.stop()

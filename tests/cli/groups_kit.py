@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.confluent_client import QUICK
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class GroupsKit:

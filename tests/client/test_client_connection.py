@@ -29,7 +29,7 @@ from anabranch.wire.messages.metadata import METADATA, MetadataRequest, Metadata
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def connect(port: int, timeout_s: float = 20):  # type: ignore[no-untyped-def]
+async def connect(port: int, timeout_s: float = 60):  # type: ignore[no-untyped-def]
     return await open_connection("127.0.0.1", port, client_id="c", tls=None, timeout_s=timeout_s)
 
 

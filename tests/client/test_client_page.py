@@ -63,7 +63,7 @@ def test_example(broker: BrokerProcess) -> None:
                 time.sleep(0)
         for worker in workers:
             worker.send_signal(signal.SIGTERM)
-        ended = [worker.communicate(timeout=30) for worker in workers]
+        ended = [worker.communicate(timeout=60) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()

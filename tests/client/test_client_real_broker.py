@@ -173,7 +173,7 @@ def test_a_committed_offset_beyond_the_end(broker: BrokerProcess) -> None:
     async def scenario() -> None:
         crew = Crew(broker)
         crew.join()
-        await asyncio.to_thread(wait_until, lambda: crew.members[0].progress().ranges, 20)
+        await asyncio.to_thread(wait_until, lambda: crew.members[0].progress().ranges)
         await asyncio.to_thread(produce, broker, 50)
         await crew.until(lambda: len(crew.counts) == 50)
         assert min(crew.counts) == 100

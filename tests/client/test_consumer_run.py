@@ -90,7 +90,7 @@ async def test_threads() -> None:
         give_all(broker)
         broker.append("orders", [b"%d" % (i % 20) for i in range(400)])
         desk = Desk()
-        meeting = threading.Barrier(4, timeout=20)
+        meeting = threading.Barrier(4, timeout=60)
 
         def handle(record: ConsumerRecord) -> None:
             desk.begin(record)
@@ -194,7 +194,7 @@ async def test_revocation_waits_for_handlers(is_async: bool) -> None:
         def block(record: ConsumerRecord) -> None:
             if record.key == HIGH:
                 loop.call_soon_threadsafe(started.set)
-                assert gate.wait(20)
+                assert gate.wait(60)
 
         async def wait(record: ConsumerRecord) -> None:
             if record.key == HIGH:

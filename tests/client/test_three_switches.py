@@ -27,7 +27,7 @@ from support.topics import alter_brokers, alter_topic, create_topic
 
 BROKER_SWITCH = "group.individual.commit.enable"
 TOPIC_SWITCH = "range.fetch.enable"
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 RECORDS = 20
 _numbers = count(1)
 

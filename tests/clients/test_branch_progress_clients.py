@@ -23,7 +23,7 @@ from support.raw_client import RawClient
 SOURCE, BRANCHED = "orders", "orders.by-key"
 RANGES = 8
 GROUP = "billing"
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 # One key in each of three ranges; the others have no records.
 KEYS = [
     next(

@@ -25,7 +25,7 @@ with warnings.catch_warnings():
 
 RECORDS = 30
 ROUND = 10
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def fill(bootstrap: str, topic: str) -> list[bytes]:

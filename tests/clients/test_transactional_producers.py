@@ -36,7 +36,7 @@ def make(client: Any) -> Iterator[Make]:
             producer.close()
 
 
-def wait_for(what: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_for(what: Callable[[], bool], timeout_s: float = 60.0) -> None:
     end_s = time.monotonic() + timeout_s
     while not what():
         assert time.monotonic() < end_s, "it did not happen in time"

@@ -186,7 +186,7 @@ class Member:
     def abandon(self) -> None:
         if self.process is not None and self.is_running:
             self.process.kill()
-            self.process.wait(20)
+            self.process.wait(60)
 
 
 class Stage:
@@ -387,7 +387,7 @@ class Stage:
     def _turn(self, switch: Switch, value: str) -> None:
         kind, name, setting = switch
         if kind is ResourceType.BROKER:
-            (name,) = map(str, self._admin.list_topics(timeout=30).brokers)
+            (name,) = map(str, self._admin.list_topics(timeout=60).brokers)
         entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(kind, name, incremental_configs=[entry])
         (future,) = self._admin.incremental_alter_configs([resource]).values()
@@ -404,7 +404,7 @@ class Stage:
             (future,) = self._admin.list_consumer_group_offsets(
                 [asked], request_timeout=10
             ).values()
-            for found in future.result(10).topic_partitions or ():
+            for found in future.result(PATIENCE_S).topic_partitions or ():
                 offset = found.offset
         if offset >= 0:
             self.tell("stable", topic=TOPIC, partition=0, offset=offset, asked_at=asked_at)
@@ -462,9 +462,9 @@ class Stage:
             {"bootstrap.servers": self.broker.bootstrap, "group.id": "reader", "log_level": 0}
         )
         try:
-            if topic not in consumer.list_topics(timeout=30).topics:
+            if topic not in consumer.list_topics(timeout=60).topics:
                 return  # nothing was put aside yet
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
             consumer.assign([TopicPartition(topic, 0, 0)])
             offset = -1
             while offset < end - 1:

@@ -25,7 +25,7 @@ def _serve(folder: Path, port: int = 0) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
 
 

@@ -20,7 +20,7 @@ from anabranch.wire.messages.produce import PRODUCE
 from support.raw_client import RawClient, batch_of, produce_request
 from support.topics import create_topic
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Disk:

@@ -89,7 +89,7 @@ def test_parked_fetch_in_the_middle(victim: Victim) -> None:
     attacker.socket.settimeout(0.2)
     with pytest.raises(TimeoutError):
         attacker.receive_id()
-    attacker.socket.settimeout(20)
+    attacker.socket.settimeout(60)
     _wake(victim, "middle")
     response = attacker.receive()
     assert struct.unpack_from(">i", response) == (100,)
@@ -122,7 +122,7 @@ def test_fetches_answered_out_of_order(victim: Victim) -> None:
     attacker.socket.settimeout(0.2)
     with pytest.raises(TimeoutError):
         attacker.receive_id()
-    attacker.socket.settimeout(20)
+    attacker.socket.settimeout(60)
     _wake(victim, "first")
     assert [attacker.receive_id(), attacker.receive_id()] == [1, 2]
 

@@ -67,19 +67,20 @@ def test_connection_flood(make_victim: MakeVictim) -> None:
 
 def test_idle_connections(make_victim: MakeVictim) -> None:
     """Silence ends a connection after connections.max.idle.ms; a parked fetch is not silence."""
-    victim = make_victim(**{"connections.max.idle.ms": "400"})
+    # Long enough for a busy machine to go on within it.
+    victim = make_victim(**{"connections.max.idle.ms": "2000"})
     with victim.client() as client:
         client.metadata("idle", auto_create=True)
-    silent, half, parked = victim.connect(), victim.connect(), victim.connect()
-    half.send(api_versions()[:9])
-    parked.send(fetch_request("idle", max_wait_ms=1_500))
     began_s = time.monotonic()
+    silent, half, parked = victim.connect(), victim.connect(), victim.connect()
+    parked.send(fetch_request("idle", max_wait_ms=5_000))
+    half.send(api_versions()[:9])
     assert silent.is_closed_by_broker()
-    assert time.monotonic() - began_s > 0.3
+    assert time.monotonic() - began_s > 1.9
     assert half.is_closed_by_broker()
     victim.expect_closed(r"it was silent for .* \(connections\.max\.idle\.ms\)", times=2)
     assert parked.receive_id() == 1
-    assert time.monotonic() - began_s >= 1.4
+    assert time.monotonic() - began_s >= 4.9
     parked.send(api_versions(2))
     assert parked.receive_id() == 2
     parked.close()
@@ -155,8 +156,8 @@ def test_limits_can_be_altered_while_the_broker_runs(make_broker: Callable[..., 
     (future,) = admin.incremental_alter_configs(
         [ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])]
     ).values()
-    future.result(10)
+    future.result(60)
     with socket.create_connection(("127.0.0.1", broker.port)) as late:
-        late.settimeout(10)
+        late.settimeout(60)
         assert late.recv(1) == b""
     assert "max.connections.per.ip" in broker.log_text

@@ -51,7 +51,7 @@ class Scraped:
         return host, int(port)
 
     def ask(self, method: str, path: str) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection(*self.address, timeout=10)
+        connection = http.client.HTTPConnection(*self.address, timeout=60)
         try:
             connection.request(method, path)
             answer = connection.getresponse()
@@ -61,7 +61,7 @@ class Scraped:
 
     def close(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)
         return self.process.returncode
 
 
@@ -133,7 +133,7 @@ def test_only_get_metrics(scraped: Scraped, method: str, path: str, status: int)
 def test_what_is_no_request(scraped: Scraped, sent: bytes, answer: bytes) -> None:
     """Bytes of any kind are answered or dropped, and the next scrape is served."""
     with socket.create_connection(scraped.address, 10) as client:
-        client.settimeout(10)
+        client.settimeout(60)
         received = b""
         try:
             client.sendall(sent)
@@ -151,7 +151,7 @@ def test_openmetrics_for_those_who_ask(scraped: Scraped) -> None:
         f"http://{host}:{port}/metrics",
         headers={"Accept": "application/openmetrics-text;version=1.0.0"},
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert "openmetrics" in answer.headers["Content-Type"]
         assert answer.read().endswith(b"# EOF\n")
 

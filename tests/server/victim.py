@@ -24,7 +24,7 @@ from anabranch.wire.messages.fetch import (
 from support.broker_process import BrokerProcess, wait_until
 from support.raw_client import RawClient, batch_of
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 REQUEST_MAX_BYTES = 2 * 1024 * 1024
 FETCH_VERSION = 11
 

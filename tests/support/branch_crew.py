@@ -64,7 +64,7 @@ class Worker:
     def kill(self) -> None:
         """End it without a word (SIGKILL), as a crash would."""
         self._process.kill()
-        self._process.wait(20)
+        self._process.wait(60)
         self.killed_at = time.monotonic()
 
     def ask_to_close(self) -> None:
@@ -78,7 +78,7 @@ class Worker:
         """End it because the test is over."""
         if self._process.poll() is None:
             self._process.kill()
-            self._process.wait(20)
+            self._process.wait(60)
         if self._process.stdin is not None:
             self._process.stdin.close()
 

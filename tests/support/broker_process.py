@@ -56,16 +56,16 @@ class BrokerProcess:
             if "listeners" in line:
                 self.port = int(line.rsplit(":", 1)[1])
                 return
-        self._process.wait(10)
+        self._process.wait(60)
         raise AssertionError(f"the broker did not start:\n{self.log_text}")
 
-    def stop(self, timeout_s: float = 20) -> int:
+    def stop(self, timeout_s: float = 60) -> int:
         """Ask it to stop in order (SIGTERM) and return its exit code."""
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
         """End it at once (SIGKILL), as a crash would."""
-        self._end(signal.SIGKILL, 20)
+        self._end(signal.SIGKILL, 60)
 
     def restart(self) -> None:
         self.stop()
@@ -86,7 +86,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
 
-def wait_until(condition, timeout_s: float = 10, period_s: float = 0.02) -> bool:  # type: ignore[no-untyped-def]
+def wait_until(condition, timeout_s: float = 60, period_s: float = 0.02) -> bool:  # type: ignore[no-untyped-def]
     """Poll a fact of another process; False when it did not come true in time."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -44,7 +44,7 @@ _SIZE = struct.Struct(">i")
 class RawClient:
     """One connection; `send` waits for the response, `post` and `receive` do it in two steps."""
 
-    def __init__(self, bootstrap: str, *, client_id: str = "raw", timeout_s: float = 20) -> None:
+    def __init__(self, bootstrap: str, *, client_id: str = "raw", timeout_s: float = 60) -> None:
         host, _, port = bootstrap.rpartition(":")
         self.client_id = client_id
         self._socket = socket.create_connection((host, int(port)), timeout_s)

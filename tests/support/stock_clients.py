@@ -13,7 +13,7 @@ from typing import Any, Protocol
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 EARLIEST = -2
 LATEST = -1
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     import kafka
     import kafka.errors
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class TransactionError(Exception):
