@@ -13,7 +13,9 @@ import test_cooperative_acks
 import test_cooperative_book
 import test_cooperative_decisions
 import test_cooperative_window
+import test_story_txn_acks
 import test_story_txn_offsets
+import test_story_txn_order
 from cooperative_story import Desk
 from story import Story
 from test_group_guards import Guard, functions_of, removed, told
@@ -24,13 +26,16 @@ from anabranch.coordinator.cooperative import (
     decisions,
     holdings,
     individual_commit,
+    pending_acks,
     plain_commit,
     retries,
     settling,
     stuck,
+    txn_acks,
+    txn_order,
     window,
 )
-from anabranch.coordinator.group import txn_offsets
+from anabranch.coordinator.group import txn_end, txn_offsets, txn_waiters
 
 MODULES: tuple[ModuleType, ...] = (
     acks,
@@ -38,11 +43,16 @@ MODULES: tuple[ModuleType, ...] = (
     decisions,
     holdings,
     individual_commit,
+    pending_acks,
     plain_commit,
     retries,
     settling,
     stuck,
+    txn_acks,
+    txn_end,
     txn_offsets,
+    txn_order,
+    txn_waiters,
     window,
 )
 # Without these it comes out the same.
@@ -70,6 +80,8 @@ def first_failure() -> str | None:
         test_cooperative_window,
         test_cooperative_decisions,
         test_story_txn_offsets,
+        test_story_txn_acks,
+        test_story_txn_order,
     ):
         for story in told(module):
             try:
@@ -104,7 +116,7 @@ def test_the_conditions_are_found():
     """Fences of senders, owners, limits and failures are among them."""
     functions = {guard.function for guard in conditions()}
     assert functions >= {
-        "_check_sender",
+        "check_sender",
         "_refusal",
         "is_over",
         "stage_of",
@@ -119,4 +131,9 @@ def test_the_conditions_are_found():
         "settle",
         "commit_txn_offsets",
         "end_transaction",
+        "take_txn_acks",
+        "apply_acks",
+        "is_growth_over",
+        "lowest_that_waits",
+        "with_waiters",
     }

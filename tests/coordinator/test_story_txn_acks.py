@@ -257,15 +257,18 @@ def test_a_later_epoch_has_lost_the_earlier_transaction() -> None:
 
 
 @pytest.mark.parametrize(
-    "second",
+    ("second", "is_in_transaction"),
     [
-        ack(LOW, 5, 13),
-        ack(LOW, 5, -1, (12, 12)),
-        ack(LOW, 5, -1, (15, 30)),
-        ack(LOW, 5, 30),
+        (second, is_in_transaction)
+        for second in (
+            ack(LOW, 5, 13),
+            ack(LOW, 5, -1, (12, 12)),
+            ack(LOW, 5, -1, (15, 30)),
+            ack(LOW, 5, 30),
+        )
+        for is_in_transaction in (True, False)
     ],
 )
-@pytest.mark.parametrize("is_in_transaction", [True, False])
 def test_what_is_pending_in_another_transaction_is_refused(
     second: Any, is_in_transaction: bool
 ) -> None:
@@ -521,6 +524,10 @@ def test_what_was_never_answered() -> None:
     assert desk.progress() is None
     assert [record for step in desk.ring() for record in step.records] == [gone("a"), forgotten()]
     assert desk.end().records == [ended()]
+    desk.appends = [*members, first]
+    desk.restart()
+    assert desk.end().records == [gone("a"), ended()]
+    assert desk.progress() is None
 
 
 def test_a_log_that_lost_its_end() -> None:
@@ -570,17 +577,26 @@ def test_ranges_of_transactions_count() -> None:
     assert step.codes == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
     step = desk.say("a", 6, ack(HIGH, 5, -1, (18, 18)))
     assert step.codes == [ErrorCode.FENCED_MEMBER_EPOCH]
-    # It is between what is done and what is pending: closed when all of it is committed.
+
+
+def test_a_gap_that_a_transaction_closes_is_no_range_more() -> None:
+    """It is taken where there is no room for another one, or nothing would ever get better."""
+    desk = two(max_ranges=2)
+    desk.ack("a", 6, ack(LOW, 5, -1, (12, 12), (14, 14)))
+    step = desk.say("a", 6, ack(LOW, 5, -1, (16, 16)))
+    assert step.codes == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
     assert desk.say("a", 6, ack(LOW, 5, -1, (13, 13))).codes == [OK]
+    desk.end()
+    assert desk.intervals() == (Interval(LOW, 10, done((12, 14))), Interval(HIGH, 10))
 
 
 def test_the_window_is_measured_from_what_counts() -> None:
     """However much is pending below."""
     desk = two(max_window_offsets=20)
     assert desk.say("a", 6, ack(LOW, 5, 25, (29, 29))).codes == [OK]
+    desk.say("b", 6, ack(HIGH, 5, 25), producer=OTHER)
     step = desk.say("a", 6, ack(LOW, 5, -1, (31, 31)))
     assert step.codes == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
-    desk.say("b", 6, ack(HIGH, 5, 25), producer=OTHER)
     desk.end(OTHER)
     desk.end()
     assert desk.say("a", 6, ack(LOW, 5, -1, (31, 31)), producer=(7, 1)).codes == [OK]

@@ -340,6 +340,9 @@ def test_a_member_of_a_group_that_is_not_there_is_of_another_generation():
     story.commit_in_txn(5, member_id="a-1", generation_id=1).fails(
         ErrorCode.ILLEGAL_GENERATION, group="none"
     )
+    story.commit_in_txn(5, member_id="a-1", generation_id=1, knows_member_epochs=True).fails(
+        ErrorCode.GROUP_ID_NOT_FOUND, group="none"
+    )
     assert story.commit_in_txn(5, member_id="a-1").answer == OK
     assert story.commit_in_txn(6, member_id="a-1").answer == OK
     story.commit_in_txn(5, member_id="a-1", generation_id=1).fails(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -446,6 +449,9 @@ def test_a_member_of_a_consumer_group_is_told_of_generations():
     assert desk.commit_in_txn(6, "a", 5).answer == OK  # it has held the partition since then
     desk.commit_in_txn(5, "a", 3).fails(ErrorCode.ILLEGAL_GENERATION)
     desk.commit_in_txn(5, "a", 7).fails(ErrorCode.ILLEGAL_GENERATION)
+    for epoch in (3, 7):  # whoever knows of epochs is told of them
+        step = desk.commit_in_txn(5, "a", epoch, knows_member_epochs=True)
+        step.fails(ErrorCode.STALE_MEMBER_EPOCH)
     desk.commit_in_txn(5, "b", 6).fails(ErrorCode.UNKNOWN_MEMBER_ID)
     assert desk.commit_in_txn(7).answer == OK  # nobody in particular
     desk.end_txn()

@@ -1,8 +1,9 @@
-"""TxnOffsetCommit (28), versions 0-5: commit offsets of a group with a transaction.
+"""TxnOffsetCommit (28), versions 0-6: commit offsets of a group with a transaction.
 
 Version notes: 2 leader epochs (KIP-320); 3 the consumer is named, so that it is fenced with its
 group (KIP-447); 4 TRANSACTION_ABORTABLE; 5 the group need not have been added to the transaction
-before (KIP-890). A partition that does not exist is refused for itself; the rest is committed.
+before (KIP-890); 6 topic ids, and member epochs have errors of their own (KIP-1319). A partition
+that does not exist is refused for itself; the rest is committed.
 
 Whether the transaction may have offsets of the group is asked of the transaction coordinator, as
 for a produce (see `transactional_produce`), and only the first time. From version 5 on it adds them
@@ -46,6 +47,7 @@ from anabranch.wire.messages.txn_offset_commit import (
     TXN_OFFSET_COMMIT,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -54,6 +56,8 @@ from anabranch.wire.messages.txn_offset_commit import (
 _FIRST_WITH_LOAD_IN_PROGRESS = 2
 _FIRST_WITH_ABORTABLE = 4
 _FIRST_WITH_ADDING = 5
+_FIRST_WITH_TOPIC_IDS = 6
+_FIRST_WITH_MEMBER_EPOCHS = 6
 
 Outcome = CommitAnswer | KafkaError
 
@@ -93,18 +97,26 @@ def handle(
 ) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
     commit = _Commit(context.version, request)
     for asked in request.topics:
-        topic = broker.topics.get(asked.name)
+        topic = _topic(broker, context.version, asked)
         answers = []
         for partition in asked.partitions:
             answered = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answered)
             _read(broker, commit, topic, partition, answered)
         commit.response.topics.append(
-            TxnOffsetCommitResponseTopic(name=asked.name, partitions=answers)
+            TxnOffsetCommitResponseTopic(
+                name=asked.name, topic_id=asked.topic_id, partitions=answers
+            )
         )
     if not commit.offsets and not commit.acks:
         return commit.response
     return _commit(broker, commit)
+
+
+def _topic(broker: Broker, version: int, asked: TxnOffsetCommitRequestTopic) -> Topic | None:
+    if version >= _FIRST_WITH_TOPIC_IDS:
+        return broker.topics.get_by_id(asked.topic_id)
+    return broker.topics.get(asked.name)
 
 
 def _read(
@@ -116,7 +128,8 @@ def _read(
 ) -> None:
     """Take what a partition wants to the rest, or answer why not."""
     if topic is None or not topic.has_partition(partition.partition_index):
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        is_unknown_id = topic is None and commit.version >= _FIRST_WITH_TOPIC_IDS
+        code = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if partition.individual is None:
             answered.error_code = code
         else:
@@ -202,6 +215,7 @@ def _submit(
             offsets=tuple(commit.offsets),
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
+            knows_member_epochs=commit.version >= _FIRST_WITH_MEMBER_EPOCHS,
         )
         parts.append(group_answers.answer(broker, request.group_id, offsets, commit.answer_offsets))
     if commit.acks:
@@ -283,4 +297,4 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-ROUTE = route(TXN_OFFSET_COMMIT, "0-5", handle)
+ROUTE = route(TXN_OFFSET_COMMIT, "0-6", handle)

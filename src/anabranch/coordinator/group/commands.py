@@ -172,6 +172,8 @@ class CommitTxnOffsets:
     offsets: tuple[OffsetToCommit, ...]
     producer_id: int
     producer_epoch: int
+    # From version 6 on member epochs and unknown groups have errors of their own (KIP-1319).
+    knows_member_epochs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ Rules
   clients name nobody, and are believed whatever the state of the group: their transactional id
   fences them. A generation that waits for its assignment may commit: what it commits was consumed
   before.
-- Clients know generations and no epochs here: whatever says that a member is not of today is
-  ILLEGAL_GENERATION.
+- Older clients know generations and no epochs here: whatever says that a member is not of today is
+  ILLEGAL_GENERATION for them.
 - The later of two commits counts, and a pending one is as old as its request, whenever its
   transaction ends. So what is committed, forgotten or decided by another transaction meanwhile
   leaves nothing of what was pending before. (In Kafka it stays pending, and counts for nothing.)
@@ -193,11 +193,11 @@ def _check_commit(group: Group | None, command: CommitTxnOffsets) -> ErrorCode:
     if is_anonymous and not command.member_id and command.group_instance_id is None:
         return ErrorCode.NONE
     if isinstance(group, ConsumerGroup):
-        return _told(check_consumer_commit(group, _plain(command)))
+        return _told(check_consumer_commit(group, _plain(command)), command)
     if is_anonymous and (group is None or group.state is ClassicState.EMPTY):
         return ErrorCode.NONE
     if group is None:
-        return ErrorCode.ILLEGAL_GENERATION
+        return _told(ErrorCode.GROUP_ID_NOT_FOUND, command)
     return check_generation(
         group, command.member_id, command.group_instance_id, command.generation_id
     )
@@ -208,7 +208,7 @@ def _check_owner(
 ) -> ErrorCode:
     """Whether a whole partition may be committed for, where others may have a part in it."""
     if command.member_id in group.members:
-        return _told(check_owner(group, command.member_id, place, progress))
+        return _told(check_owner(group, command.member_id, place, progress), command)
     if group.members and (place in progress or is_shared(group.owners, *place)):
         return ErrorCode.ILLEGAL_GENERATION  # nobody speaks for those who work on it
     return ErrorCode.NONE
@@ -227,5 +227,7 @@ def _plain(command: CommitTxnOffsets) -> CommitOffsets:
     )
 
 
-def _told(error: ErrorCode) -> ErrorCode:
-    return ErrorCode.ILLEGAL_GENERATION if error in _NOT_OF_TODAY else error
+def _told(error: ErrorCode, command: CommitTxnOffsets) -> ErrorCode:
+    if error in _NOT_OF_TODAY and not command.knows_member_epochs:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
