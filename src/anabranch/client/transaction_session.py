@@ -343,7 +343,8 @@ class TransactionSession:
                 TXN_OFFSET_COMMIT,
                 request,
                 least_version=_OFFSETS_V2 if self._is_version_2 else _KNOWS_MEMBERS,
-                most_version=None if self._is_version_2 else _OFFSETS_V2 - 1,
+                # Versions after that have ids of topics in the place of names.
+                most_version=_OFFSETS_V2 if self._is_version_2 else _OFFSETS_V2 - 1,
                 of=of,
             )
             judge(answer)
