@@ -7,7 +7,14 @@ from test_workload_machine import WorkloadMachine
 
 from anabranch.client.acks import gather_held
 from anabranch.client.range_work import RangeState
-from anabranch.client.records import PARKED, PENDING, RECALLED, STARTED, ConsumerRecord
+from anabranch.client.records import (
+    FINISHED,
+    PARKED,
+    PENDING,
+    RECALLED,
+    STARTED,
+    ConsumerRecord,
+)
 from anabranch.client.work_queues import BatchQueue, WorkQueue
 
 # Records started, left running, whether the transaction ends, more started, failed, and committed.
@@ -147,6 +154,7 @@ class TransactionMachine(WorkloadMachine):
             assert work.in_flight == len(running) + len(pending)
             assert work.parked == sum(one._state == PARKED for one in work.open.values())
             assert all(work.open.get(one.offset) is one for one in running)
+            assert all(one._state != FINISHED for one in work.open.values())
 
     @invariant()
     def what_is_held_is_not_given_back(self) -> None:

@@ -213,6 +213,8 @@ class CooperativeConsumer:
         returns, the record is done; when it raises, it is called again after a rest. SIGTERM and
         SIGINT stop in order: what runs may end and its progress is stored.
         """
+        if self._core.workload.is_transactional:
+            raise ConsumerStateError("the consumer ran in transactions before; use another one")
         await self._run(handler, concurrency, retry, handle_signals, _nothing_to_end)
 
     async def _run(
@@ -311,7 +313,7 @@ class CooperativeConsumer:
         finally:
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)
-            self._core.workload.is_transactional = False
+            loop.forsake()  # what workers have finished since
 
     async def _end_transactions(self, loop: TransactionLoop) -> None:
         try:

@@ -169,7 +169,7 @@ class TransactionLoop:
                         await self._soon.wait()
                 self._soon.clear()
         finally:
-            self._forsake()
+            self.forsake()
 
     def _take(self) -> list[ConsumerRecord]:
         """What is held, and still ours."""
@@ -194,6 +194,8 @@ class TransactionLoop:
         try:
             await self._send(transaction, held)
             await self._commit_surely(transaction)
+        except TransactionUncertainError:
+            raise
         except ConsumerError as error:
             if not transaction.is_over:
                 await self._abort_surely(transaction)
@@ -226,6 +228,8 @@ class TransactionLoop:
                 await transaction.commit()
                 return
             except TransactionUncertainError as error:
+                if self._is_stopping:
+                    raise
                 log.warning("%s; asking again", error)
 
     async def _abort_surely(self, transaction: Transaction) -> None:
@@ -234,6 +238,8 @@ class TransactionLoop:
                 await transaction.abort()
                 return
             except TransactionUncertainError as error:
+                if self._is_stopping:
+                    raise
                 log.warning("%s; asking again", error)
 
     def _take_back(self, records: list[ConsumerRecord]) -> None:
@@ -249,7 +255,7 @@ class TransactionLoop:
         core.on_ready()
         core.on_hungry()
 
-    def _forsake(self) -> None:
+    def forsake(self) -> None:
         """Nobody goes on with what is held."""
         with self._core.lock:
             held, self._core.workload.held = self._core.workload.held, []

@@ -384,12 +384,8 @@ class Workload:
 
     def is_held(self, record: ConsumerRecord) -> bool:
         """Whether a record that was held can still count."""
-        work = record._work
-        return (
-            record._state == PENDING
-            and work.state in (RangeState.ACTIVE, RangeState.DRAINING)
-            and work.open.get(record.offset) is record
-        )
+        state = record._work.state
+        return record._state == PENDING and state in (RangeState.ACTIVE, RangeState.DRAINING)
 
     def settle(self, records: Iterable[ConsumerRecord]) -> None:
         """The transaction of records that were held is committed: they are done, and told."""
