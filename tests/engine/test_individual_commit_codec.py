@@ -1,5 +1,7 @@
 """Records of individual commits as bytes: golden forms, everything read back, and damage."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,8 @@ from anabranch.coordinator.cooperative.progress import (
 )
 from anabranch.coordinator.cooperative.records import (
     AckedRange,
+    AcksForgotten,
+    AcksPending,
     DivertedKey,
     FailedAttempt,
     ProgressDelta,
@@ -24,6 +28,7 @@ from anabranch.engine.journal.errors import JournalError
 from anabranch.engine.journal.individual_commit_codec import decode_progress, encode_progress
 from anabranch.model.offset_ranges import OffsetRanges
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange
+from anabranch.wire import offset_set
 from anabranch.wire.journal.individual_commits import (
     PROGRESS_SNAPSHOT,
     DoneSlots,
@@ -53,6 +58,17 @@ DELTA = ProgressWritten(
         leader_epoch=5,
         acked=(AckedRange(ALL_SLOTS, 50), AckedRange(LOW, -1, OffsetRanges([(60, 60)]))),
         failed=(FailedAttempt(61, Attempt((8 << 47) + 3, 1, 2_000, "")),),
+    ),
+)
+PENDING = AcksPending(
+    **PLACE,
+    producer_id=4_711,
+    member_id="m1",
+    producer_epoch=3,
+    leader_epoch=5,
+    acked=(
+        AckedRange(LOW, 41, OffsetRanges([(43, 45), (48, 49)])),
+        AckedRange(SlotRange(40_000, 40_001), -1, OffsetRanges([(50, 50)])),
     ),
 )
 
@@ -92,6 +108,27 @@ def test_a_delta() -> None:
         00"""
     )
     assert decode_progress(key, value) == DELTA
+
+
+def test_acknowledgements_that_are_pending() -> None:
+    """Type 2: the producer and the member are in the key, the producer's epoch in the value."""
+    ((key, value),) = encode_progress([PENDING])
+    assert key == hexed("0002 0001 67" + ID_HEX + "00000002 0000000000001267 0002 6d31")
+    assert value == hexed(
+        """0000 0003 00000005
+        03 00000000 00008000 0000000000000029 01 03 2b67 00 00
+           00009c40 00009c41 ffffffffffffffff 00 03 3200 00 00
+        00"""
+    )
+    assert decode_progress(key, value) == PENDING
+
+
+def test_acknowledgements_that_are_forgotten() -> None:
+    """One key is deleted, and says whose they were."""
+    forgotten = AcksForgotten(**PLACE, producer_id=4_711, member_id="m1")
+    ((key, value),) = encode_progress([forgotten])
+    assert (key, value) == (encode_progress([PENDING])[0][0], None)
+    assert decode_progress(key, None) == forgotten
 
 
 def test_diverted_keys_and_what_was_taken_back() -> None:
@@ -220,6 +257,49 @@ def test_everything_is_read_back(record: ProgressWritten) -> None:
     assert decode_progress(key, value) == record
 
 
+PENDINGS = st.builds(
+    AcksPending,
+    group_id=st.text(max_size=10),
+    topic_id=st.binary(min_size=16, max_size=16),
+    partition=st.integers(0, 2**31 - 1),
+    producer_id=st.integers(0, 2**63 - 1),
+    member_id=st.text(max_size=10),
+    producer_epoch=st.integers(0, 2**15 - 1),
+    leader_epoch=EPOCHS,
+    acked=st.lists(ACKED, max_size=4).map(tuple),
+)
+
+
+def _varint(number: int) -> bytes:
+    out = b""
+    while number >= 0x80:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+def _independently(record: AcksPending) -> tuple[bytes, bytes]:
+    """The same bytes by hand; sets of offsets come as the codec that was chosen has them."""
+    group, member = record.group_id.encode(), record.member_id.encode()
+    key = struct.pack(">hh", 2, len(group)) + group + record.topic_id
+    key += struct.pack(">iqh", record.partition, record.producer_id, len(member)) + member
+    value = struct.pack(">hhi", 0, record.producer_epoch, record.leader_epoch)
+    value += _varint(len(record.acked) + 1)
+    for one in record.acked:
+        done = offset_set.encode(one.done)
+        value += struct.pack(">iiqb", *one.slots, one.watermark, done.codec)
+        value += _varint(len(done.content) + 1) + bytes(done.content) + b"\0\0"
+    return key, value + b"\0"
+
+
+@given(PENDINGS)
+def test_pending_acknowledgements_are_read_back(record: AcksPending) -> None:
+    """Whatever is written is what is read, and what somebody else would write."""
+    ((key, value),) = encode_progress([record])
+    assert (key, value) == _independently(record)
+    assert decode_progress(key, value) == record
+
+
 # Damage ---------------------------------------------------------------------------------------
 
 
@@ -232,7 +312,7 @@ def test_a_type_that_is_not_known() -> None:
 @given(st.data())
 def test_damage_is_a_journal_error(data: st.DataObject) -> None:
     """Bytes that are changed, cut or added are another record or an error, and nothing else."""
-    ((key, value),) = encode_progress([data.draw(st.sampled_from([SNAPSHOT, DELTA]))])
+    ((key, value),) = encode_progress([data.draw(st.sampled_from([SNAPSHOT, DELTA, PENDING]))])
     assert value is not None
     position = data.draw(st.integers(0, len(value) - 1))
     kind = data.draw(st.sampled_from(["changed", "cut", "added"]))
