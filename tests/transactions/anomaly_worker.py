@@ -206,8 +206,8 @@ class Worker:
                 "transaction.timeout.ms": TIMEOUT_MS,
                 "linger.ms": 0,
                 "reconnect.backoff.max.ms": 200,
-                # With librdkafka 2.16 offsets wait for good, in a request to a broker that it has
-                # forgotten, when it forgets its brokers because none is there.
+                # librdkafka forgets its brokers when none is there, and then offsets may wait for
+                # good for one of those (its issue 5511, open with 2.16).
                 "metadata.recovery.strategy": "none",
                 "log_level": 0,
                 "error_cb": lambda error: None,
