@@ -9,12 +9,14 @@
 See docs/cooperative-client.md. Layers: `records`, `errors`, `settings` and `progress` are what an
 application sees beside `consumer` and `blocking`; `group_view`, `stable_hold` and `group_progress`
 tell how far a group is, also without a consumer; `range_work`, `work_queues`, `workload`,
-`holdings`, `acks`, `fetch_plan`, `timing` and `ordering` decide and do nothing else; `connection`,
-`cluster`, `membership`, `starting_points`, `hand_over`, `fetching`, `committing` and `workers` act
-on the state in `core`.
+`holdings`, `acks`, `fetch_plan`, `timing`, `ordering`, `partitioner` and `outbox` decide and do
+nothing else; `connection`, `cluster`, `membership`, `starting_points`, `hand_over`, `fetching`,
+`committing` and `workers` act on the state in `core`. `transactional_producer` writes, and needs
+nothing of a consumer; `transaction_acks` and `transaction_loop` are where both meet.
 """
 
 from anabranch.client.blocking import SyncCooperativeConsumer
+from anabranch.client.blocking_producer import SyncTransaction, SyncTransactionalProducer
 from anabranch.client.consumer import CooperativeConsumer
 from anabranch.client.errors import (
     BrokerConnectionError,
@@ -120,6 +122,8 @@ __all__ = [
     "RetriedRecord",
     "RetryRecord",
     "SyncCooperativeConsumer",
+    "SyncTransaction",
+    "SyncTransactionalProducer",
     "TopicAuthorizationError",
     "TopicPartition",
     "Transaction",

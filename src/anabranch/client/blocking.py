@@ -1,6 +1,5 @@
 """The same consumer for programs without an event loop: its loop runs in a thread of its own."""
 
-import asyncio
 import signal
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -8,12 +7,16 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, TypeVar, Unpack
 
+from anabranch.client.blocking_producer import SyncTransaction, SyncTransactionalProducer
 from anabranch.client.consumer import CooperativeConsumer
-from anabranch.client.errors import ConsumerClosedError, ConsumerStateError
+from anabranch.client.errors import ConfigurationError
+from anabranch.client.loop_thread import LoopThread
 from anabranch.client.progress import ConsumerProgress
 from anabranch.client.records import ConsumerRecord, KeyRange, TopicPartition
 from anabranch.client.settings import ConsumerOptions
 from anabranch.client.timing import Backoff
+from anabranch.client.transaction_acks import TransactionAcks
+from anabranch.client.transaction_loop import TransactionalHandler
 from anabranch.client.workers import DEFAULT_RETRY, Handler
 
 T = TypeVar("T")
@@ -29,28 +32,10 @@ class SyncCooperativeConsumer:
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
         self._consumer = CooperativeConsumer(**options)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._run_loop, name="anabranch-consumer", daemon=True
-        )
-        self._is_closed = False
-        self._thread.start()
-
-    def _run_loop(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
+        self.thread = LoopThread("anabranch-consumer")
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._is_closed:
-            work.close()
-            raise ConsumerClosedError("the consumer is closed")
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise ConsumerStateError("a callback must not call methods of the consumer that wait")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self.thread.wait(work)
 
     # What to consume ------------------------------------------------------------------------------
 
@@ -86,7 +71,7 @@ class SyncCooperativeConsumer:
 
     def __next__(self) -> ConsumerRecord:
         """The next record; a record counts as started only when it is returned here."""
-        if self._is_closed:
+        if self.thread.is_stopped:
             raise StopIteration
         record = self._consumer.take_nowait()
         if record is not None:
@@ -129,6 +114,36 @@ class SyncCooperativeConsumer:
         with _stopping_on_signals(self.stop, handle_signals):
             self._wait(work)
 
+    def acks_in(self, transaction: SyncTransaction) -> TransactionAcks:
+        """As `CooperativeConsumer.acks_in`."""
+        return self._consumer.acks_in(transaction.transaction)
+
+    def run_in_transactions(
+        self,
+        handler: TransactionalHandler,
+        producer: SyncTransactionalProducer,
+        *,
+        concurrency: int = 64,
+        interval_ms: int = 100,
+        max_records: int = 10_000,
+        retry: Backoff = DEFAULT_RETRY,
+        handle_signals: bool = True,
+    ) -> None:
+        """As `CooperativeConsumer.run_in_transactions`, with a producer that is `beside` this."""
+        if producer.thread is not self.thread:
+            raise ConfigurationError("the producer must be made with beside=consumer")
+        work = self._consumer.run_in_transactions(
+            handler,
+            producer.producer,
+            concurrency=concurrency,
+            interval_ms=interval_ms,
+            max_records=max_records,
+            retry=retry,
+            handle_signals=False,
+        )
+        with _stopping_on_signals(self.stop, handle_signals):
+            self._wait(work)
+
     def stop(self) -> None:
         """Let `run` return when what runs has ended."""
         self._consumer.stop()
@@ -141,14 +156,12 @@ class SyncCooperativeConsumer:
 
     def close(self, timeout_s: float = 30.0) -> None:
         """End what runs, store progress, leave the group, and end the thread."""
-        if self._is_closed:
+        if self.thread.is_stopped:
             return
         try:
             self._wait(self._consumer.close(timeout_s))
         finally:
-            self._is_closed = True
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+            self.thread.stop()
 
     def __enter__(self) -> "SyncCooperativeConsumer":
         return self

@@ -160,7 +160,7 @@ class Transaction:
         self._failure: ConsumerError | None = None
         self._sending: asyncio.Task[None] | None = None
         self._linger: asyncio.TimerHandle | None = None
-        self._is_commit_asked = False
+        self.is_commit_asked = False
 
     @property
     def state(self) -> TransactionState:
@@ -314,12 +314,12 @@ class Transaction:
         when it is not known: call `commit` again. ProducerFencedError when another producer has the
         transactional id.
         """
-        if self._state is TransactionState.UNCERTAIN and not self._is_commit_asked:
+        if self._state is TransactionState.UNCERTAIN and not self.is_commit_asked:
             raise ConsumerStateError("the transaction is being aborted: call abort() again")
         try:
             if self._state is not TransactionState.UNCERTAIN:
                 await self._prepare()
-                self._is_commit_asked = True
+                self.is_commit_asked = True
             await self._end(is_commit=True)
         except TransactionUncertainError:
             raise
@@ -327,7 +327,7 @@ class Transaction:
             if is_fatal(error):
                 self._give_up()
             else:
-                self._is_commit_asked = False
+                self.is_commit_asked = False
                 self._state = TransactionState.FAILED
                 self._failure = error
                 await self.abort()
@@ -348,7 +348,7 @@ class Transaction:
         """Let nothing count. Records that were acknowledged in it come again."""
         if self._state is TransactionState.ENDED:
             return
-        if self._is_commit_asked:
+        if self.is_commit_asked:
             raise ConsumerStateError(
                 "the transaction is being committed, and may be already: call commit() again"
             )
@@ -412,7 +412,7 @@ class Transaction:
             return
         if error is None:
             await self.commit()
-        elif not self._is_commit_asked:
+        elif not self.is_commit_asked:
             await self.abort()
 
 
