@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from anabranch.wire.compression import CODEC_NAMES
-from anabranch.wire.record_batch import Record, build_batch
+from anabranch.wire.record_batch import Record, build_batch, check_batch, iter_records
 
 BROKER_ONLY = (
     "click",
@@ -68,6 +68,23 @@ def test_checksums() -> None:
         "build_batch([Record(0, 0, b'k', b'v')], base_offset=0)\n",
     )
     assert "ImportError: checksums need the Python package crc32c" in ended.stderr
+
+
+def test_batches() -> None:
+    """Records are written with the standard library alone, too, and compressed with gzip."""
+    ended = run_without(
+        (*BROKER_ONLY, *FOR_RECORDS),
+        "from anabranch.client.outbox import Outgoing, encode_batch\n"
+        "record = Outgoing('t', b'v', b'k', None, (), 0)\n"
+        "for codec in (0, 1):\n"
+        "    print(encode_batch([record], producer_id=7, producer_epoch=1, sequence=0,"
+        " codec=codec).hex())\n",
+    )
+    batches = [bytes.fromhex(text) for text in ended.stdout.split()]
+    assert len(batches) == 2, ended.stderr
+    for batch in batches:
+        assert check_batch(memoryview(batch)).is_transactional
+        assert [(one.key, one.value) for one in iter_records(batch)] == [(b"k", b"v")]
 
 
 def test_start_of_the_import() -> None:

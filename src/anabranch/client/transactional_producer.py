@@ -105,6 +105,11 @@ class TransactionalProducer:
         """Begin a transaction; to be used in `async with`, or ended by `commit` or `abort`."""
         self._check_open()
         if self._transaction is not None:
+            if self._transaction.is_over:
+                raise ConsumerStateError(
+                    "the producer cannot go on: another one has its transactional_id, or it may"
+                    " not use it"
+                )
             state = self._transaction.state.value
             raise ConsumerStateError(
                 f"the transaction before is {state}: call its commit() or abort() first"
