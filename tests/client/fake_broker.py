@@ -590,6 +590,11 @@ class FakeBroker:
                     for one in outcomes
                 ],
             )
+            # The acknowledgements' come first, then one for each failure.
+            answer.individual.outcomes += [
+                cooperation.RangeOutcome(first_hash=one.key_hash, last_hash=one.key_hash)
+                for one in asked.individual.failures
+            ]
         return answer
 
 

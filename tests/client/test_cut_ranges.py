@@ -9,9 +9,10 @@ from workload_kit import HALVES, key_in
 
 from anabranch.branch.slots import slot_of_key
 from anabranch.model.errors import ErrorCode
+from anabranch.model.units import ALL_SLOTS, slots_between
 
 LOW, HIGH = (key_in(half) for half in HALVES)
-HIGH_TOO = key_in(HALVES[1], 1)
+LOW_TOO, HIGH_TOO = (key_in(half, 1) for half in HALVES)
 
 
 @pytest.mark.parametrize("kept", [0, 1])
@@ -60,6 +61,41 @@ async def test_given_back_while_a_commit_fails() -> None:
             progress = broker.progress[upper[:2]]
             assert progress.is_done(slot_of_key(HIGH_TOO), second.offset)
             assert not progress.is_done(slot_of_key(HIGH), first.offset)
+
+
+@in_loop
+async def test_cut_while_a_commit_is_refused() -> None:
+    """When the log has other records by then, so that what is told is void, each part of the range
+    starts over: none tells a rest of it, as if that were all."""
+    async with FakeBroker() as broker:
+        give_all(broker)
+        broker.append("orders", [LOW, HIGH, HIGH_TOO, LOW_TOO])
+        calls = Calls()
+        async with new_consumer(broker, **calls.options) as consumer:
+            _, waiting, *done = await polled(consumer, 4)
+            consumer.nack(waiting, retry_after_s=60)
+            for record in done:
+                consumer.ack(record)
+            gate = broker.gates["OffsetCommit"] = asyncio.Event()
+            committing = asyncio.ensure_future(consumer.commit())
+            await broker.until(lambda: broker.at_gates["OffsetCommit"] > 0)
+            member = only_member(broker)
+            broker.give(member, {broker.unit("orders", HALVES[0]): 1})
+            await broker.until(lambda: calls.of("revoked"))
+            del broker.topics["orders"].logs[0][3:]
+            broker.append("orders", [LOW_TOO])
+            broker.epoch_ends[broker.leader_epoch] = 3
+            broker.leader_epoch += 1
+            gate.set()
+            await committing
+            upper = broker.unit("orders", HALVES[1])
+            await broker.until(lambda: not is_held(member, upper))
+            told = [
+                slots_between(ack.first_hash, ack.last_hash)
+                for commit in broker.sent("OffsetCommit")
+                for ack in commit.topics[0].partitions[0].individual.acks
+            ]
+            assert told[0] == ALL_SLOTS and HALVES[1] not in told
 
 
 @in_loop
