@@ -12,7 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from anomaly_worker import FENCED, PATIENCE_S, SESSION_MS, TIMEOUT_MS, partition_of
+from anomaly_clients import PATIENCE_S
+from anomaly_worker import FENCED, GROUPS, SESSION_MS, TIMEOUT_MS, partition_of
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from worker import Telling
 
@@ -22,7 +23,6 @@ from support.topics import create_topic
 HERE = Path(__file__).parent
 TOPICS = {"x": 2, "y": 2}
 PARTITIONS = [f"{topic}-{number}" for topic, size in TOPICS.items() for number in range(size)]
-GROUPS = ("classic", "consumer")
 BROKER_SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
@@ -154,9 +154,9 @@ class Stage:
             "restart-broker": self.broker.restart,
         }
 
-    def _one(self, modes: Sequence[str] = ("assign", *GROUPS)) -> Slot:
+    def _one(self, modes: Sequence[str] = ()) -> Slot:
         """A client at work."""
-        slot = self._random.choice([one for one in self.slots if one.mode in modes])
+        slot = self._random.choice([one for one in self.slots if not modes or one.mode in modes])
         self.tend()
         self.wait_for(lambda: self._is_at_work(slot), f"work of {slot.name}")
         return slot
@@ -266,8 +266,10 @@ class Stage:
         for one in processes:
             one.signal(signal.SIGTERM)
         self.wait_for(lambda: not any(one.is_running for one in processes), "the end of all")
+        # Who is ending anyway does not listen to signals any more.
+        fine = (0, FENCED, -signal.SIGTERM)
         for one in processes:
-            assert one.code in (0, FENCED), f"{one.name}: {one.code}\n{self.account()}"
+            assert one.code in fine, f"{one.name}: {one.code}\n{self.account()}"
         self._read_everything()
         for group in GROUPS:
             self._tell_end(group)

@@ -3,10 +3,10 @@
     python anomaly_worker.py BOOTSTRAP HISTORY PROCESS TRANSACTIONAL_ID MODE SEED PARTITIONS
 
 The events are those of `anomalies`. MODE says how the client reads: `assign` reads partitions of
-its own choice, `classic` and `consumer` are members of the group of that name, whose offsets go
-with the transactions. SIGTERM ends it after the present transaction; SIGUSR1 makes one transaction
-last longer than its timeout; after SIGHUP it stops itself (SIGSTOP) when it has read something and
-is about to commit it.
+its own choice, `kafka-python` does so and writes with that client, `classic` and `consumer` are
+members of the group of that name, whose offsets go with the transactions. SIGTERM ends it after the
+present transaction; SIGUSR1 makes one transaction last longer than its timeout; after SIGHUP it
+stops itself (SIGSTOP) when it has read something and is about to commit it.
 
 Exit code: 0, or FENCED when somebody else has the transactional id.
 """
@@ -17,29 +17,22 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from anomaly_clients import Aborted, Fenced, KafkaPythonProducer, call
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from worker import Telling
 
 FENCED = 4
+GROUPS = ("classic", "consumer")
 TIMEOUT_MS = 6_000
 SESSION_MS = 4_000
-PATIENCE_S = 120.0
 _CALL_S = 10.0
 _POLL_MAX = 10
 
 Steps = list[list[Any]]
-
-
-class Fenced(Exception):
-    """The producer cannot be used any more."""
-
-
-class Aborted(Exception):
-    """The transaction has to be given up."""
 
 
 def partition_of(name: str) -> tuple[str, int]:
@@ -47,27 +40,12 @@ def partition_of(name: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def call(act: Callable[..., Any], *args: Any) -> Any:
-    """Try again for as long as the client says that it makes sense."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return act(*args, _CALL_S)
-        except KafkaException as error:
-            found = error.args[0]
-            if found.retriable() and time.monotonic() < deadline:
-                continue
-            if found.txn_requires_abort():
-                raise Aborted(str(found)) from error
-            raise Fenced(str(found)) from error
-
-
 class Reader:
     """The consumer of a worker: where it is, and what moved meanwhile."""
 
     def __init__(self, bootstrap: str, mode: str, partitions: Sequence[str]) -> None:
         self._bootstrap = bootstrap
-        self.group = None if mode == "assign" else mode
+        self.group = mode if mode in GROUPS else None
         self._partitions = partitions
         self.positions: dict[str, int] = {}
         """Where the partitions that were chosen are read from after the present transaction."""
@@ -199,20 +177,7 @@ class Worker:
         self._numbers = 0
         self._is_ending = self._is_slow = self._stops = False
         self._reader = Reader(bootstrap, mode, partitions)
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": TIMEOUT_MS,
-                "linger.ms": 0,
-                "reconnect.backoff.max.ms": 200,
-                # librdkafka forgets its brokers when none is there, and then offsets may wait for
-                # good for one of those (its issue 5511, open with 2.16).
-                "metadata.recovery.strategy": "none",
-                "log_level": 0,
-                "error_cb": lambda error: None,
-            }
-        )
+        self._producer = _producer(bootstrap, transactional_id, mode)
 
     def _tell(self, f: str, kind: str, **facts: Any) -> None:
         self._told(kind, process=self._process, f=f, **facts)
@@ -330,6 +295,25 @@ class Worker:
 
     def _end(self, outcome: str, steps: Steps, error: str = "") -> None:
         self._tell("txn", outcome, value=steps, moved=sorted(self._reader.moved), error=error)
+
+
+def _producer(bootstrap: str, transactional_id: str, mode: str) -> Any:
+    if mode == "kafka-python":
+        return KafkaPythonProducer(bootstrap, transactional_id, TIMEOUT_MS)
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": TIMEOUT_MS,
+            "linger.ms": 0,
+            "reconnect.backoff.max.ms": 200,
+            # librdkafka forgets its brokers when none is there, and then offsets may wait for
+            # good for one of those (its issue 5511, open with 2.16).
+            "metadata.recovery.strategy": "none",
+            "log_level": 0,
+            "error_cb": lambda error: None,
+        }
+    )
 
 
 def main() -> int:

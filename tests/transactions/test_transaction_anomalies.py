@@ -19,6 +19,8 @@ from support.broker_process import BrokerProcess
 MINUTES = float(os.environ.get("ANABRANCH_SOAK_MINUTES", "0"))
 SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", "1"))
 MODES = ["assign", "assign", "classic", "classic", "consumer", "consumer"]
+if MINUTES:
+    MODES += ["kafka-python", "kafka-python"]
 # Each of them once, however short the run is.
 BRIEF = ["slow", "kill", "crash-broker", "freeze", "double", "crash-broker-and-kill", "pause"]
 
