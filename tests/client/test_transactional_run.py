@@ -22,6 +22,12 @@ from anabranch.client import (
     TransactionalProducer,
     transaction_session,
 )
+from anabranch.client.cluster import Cluster
+from anabranch.model.errors import ErrorCode
+from anabranch.wire.messages.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+)
 from anabranch.wire.record_batch import Record, build_batch
 from support.broker_process import BrokerProcess
 from support.raw_client import RawClient
@@ -249,24 +255,21 @@ def test_a_fenced_member(broker: BrokerProcess) -> None:
             await workers.until(lambda goal=goal: len(workers.handled) >= goal)  # type: ignore[misc]
             membership = consumer._membership
             assert membership is not None
-            leave(broker, "workers", membership.member_id)
+            put_out(broker, membership.member_id)
         await workers.finish(800)
 
     scenario()
     check(broker, 800)
 
 
-def leave(broker: BrokerProcess, group: str, member_id: str) -> None:
-    """Put a member out of its group, behind its back."""
-    from anabranch.wire.messages.consumer_group_heartbeat import (
-        CONSUMER_GROUP_HEARTBEAT,
-        ConsumerGroupHeartbeatRequest,
+def put_out(broker: BrokerProcess, member_id: str) -> None:
+    """Put a member out of its group, behind its back; it may be out already."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="workers", member_id=member_id, member_epoch=-1
     )
-
-    request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=-1)
     with RawClient(broker.bootstrap) as client:
         answer = client.send(CONSUMER_GROUP_HEARTBEAT, 1, request)
-    assert answer.error_code == 0
+    assert answer.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_a_producer_that_is_fenced(broker: BrokerProcess) -> None:
@@ -412,7 +415,7 @@ def test_acknowledging_twice(broker: BrokerProcess) -> None:
                     for record in records:
                         transaction.send("invoices", record.value)
                         acks.ack(record)
-                    leave(broker, "workers", membership.member_id)
+                    put_out(broker, membership.member_id)
             records = await polled(consumer, 10)
             async with producer.transaction() as transaction:
                 acks = consumer.acks_in(transaction)
@@ -470,3 +473,47 @@ def test_what_it_takes(broker: BrokerProcess) -> None:
                     await consumer.run_in_transactions(print, producer)
 
     scenario()
+
+
+# Whatever goes wrong ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_faults(broker: BrokerProcess, seed: int) -> None:
+    """Connections end, transactions are aborted and members put out; the outcome is the same."""
+    begin(broker, 3000)
+
+    @in_loop
+    async def scenario() -> None:
+        chance = random.Random(seed)
+        workers = Workers(broker, work_s=0.003)
+        for number in range(3):
+            workers.join(f"m{number}")
+        done = 0
+        while done < 2800:
+            await workers.until(lambda done=done: len(workers.handled) > done)  # type: ignore[misc]
+            done = len(workers.handled) + 60
+            number = chance.randrange(3)
+            consumer, producer = workers.consumers[number], workers.producers[number]
+            match chance.randrange(4):
+                case 0:
+                    drop_connections(producer._session.cluster)
+                case 1:
+                    drop_connections(consumer._core.cluster)
+                case 2:
+                    if producer._transaction is not None:
+                        producer._transaction.fail(TransactionAbortedError("a test wants it so"))
+                case 3:
+                    membership = consumer._membership
+                    if membership is not None and membership.epoch > 0:
+                        await asyncio.to_thread(put_out, broker, membership.member_id)
+        await workers.finish(3000)
+
+    scenario()
+    check(broker, 3000)
+
+
+def drop_connections(cluster: Cluster) -> None:
+    for connection in list(cluster._connections.values()):
+        connection.close()
