@@ -427,6 +427,33 @@ def test_acknowledging_twice(broker: BrokerProcess) -> None:
     assert invoices(broker) == [b"%d" % number for number in range(10)]
 
 
+def test_a_range_that_starts_over(broker: BrokerProcess) -> None:
+    """A transaction has nothing of a range that was begun again since, by the same owner even."""
+    begin(broker, 10)
+
+    @in_loop
+    async def scenario() -> None:
+        async with new_producer(broker) as producer, new_consumer(broker) as consumer:
+            records = await polled(consumer, 10)
+            with pytest.raises(TransactionAbortedError, match="not ours any more"):
+                async with producer.transaction() as transaction:
+                    acks = consumer.acks_in(transaction)
+                    for record in records[:5]:
+                        transaction.send("invoices", record.value)
+                        acks.ack(record)
+                    assert consumer._hand_over is not None
+                    consumer._hand_over.reload(list(consumer._core.workload))
+            records = await polled(consumer, 10)
+            async with producer.transaction() as transaction:
+                acks = consumer.acks_in(transaction)
+                for record in records:
+                    transaction.send("invoices", record.value)
+                    acks.ack(record)
+
+    scenario()
+    assert invoices(broker) == [b"%d" % number for number in range(10)]
+
+
 def test_a_range_waits_for_its_transaction(broker: BrokerProcess) -> None:
     """A range is not given to another member while a transaction has records of it."""
     begin(broker, 100)
