@@ -253,6 +253,44 @@ def test_a_record_that_is_refused(shared_broker: BrokerProcess, version: int) ->
     assert read(shared_broker, topic) == [b"fits"]
 
 
+def test_an_answer_that_is_lost(shared_broker: BrokerProcess, version: int) -> None:
+    """After an abort nothing is left of what the producer does not know of."""
+    topic = f"lost-answer-{version}"
+    create_topic(shared_broker.bootstrap, topic)
+
+    @in_loop
+    async def scenario() -> None:
+        async with new_producer(shared_broker, topic) as producer:
+            transaction = producer.transaction()
+            transaction.send(topic, b"unanswered")
+            await transaction.flush()
+            producer._session._sequences.clear()  # as if it had not heard of it
+            await transaction.abort()
+            async with producer.transaction() as transaction:
+                transaction.send(topic, b"v")
+
+    scenario()
+    assert read(shared_broker, topic) == [b"v"]
+
+
+def test_a_transaction_that_nobody_heard_of(shared_broker: BrokerProcess, version: int) -> None:
+    """What failed before the coordinator knew of the transaction is aborted all the same."""
+    topic = f"unheard-{version}"
+    create_topic(shared_broker.bootstrap, topic)
+
+    @in_loop
+    async def scenario() -> None:
+        async with new_producer(shared_broker, topic) as producer:
+            with pytest.raises(TransactionAbortedError, match="INVALID_GROUP_ID"):
+                async with producer.transaction() as transaction:
+                    await transaction.send_offsets({TopicPartition(topic, 0): 1}, "")
+            async with producer.transaction() as transaction:
+                transaction.send(topic, b"v")
+
+    scenario()
+    assert read(shared_broker, topic) == [b"v"]
+
+
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_broker_that_restarts(broker: BrokerProcess, version: int, how: str) -> None:
     """A transaction goes on through a restart of the broker, and so does the next one."""
