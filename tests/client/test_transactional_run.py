@@ -477,6 +477,38 @@ def test_a_range_waits_for_its_transaction(broker: BrokerProcess) -> None:
     check(broker, 100)
 
 
+def test_lag(broker: BrokerProcess) -> None:
+    """What nobody may read yet is nothing to do; it counts when its transaction is committed."""
+    create_topic(broker.bootstrap, "orders", 1, SHARED)
+
+    @in_loop
+    async def scenario() -> None:
+        levels = ("read_uncommitted", "read_committed")
+        async with new_producer(broker) as producer:
+            transaction = producer.transaction()
+            for number in range(10):
+                transaction.send("orders", b"%d" % number)
+            await transaction.flush()
+            lags = []
+            for level in levels:
+                async with new_consumer(broker, isolation_level=level, group_id=level) as consumer:
+                    while not any(one.readable_end >= 0 for one in consumer._core.workload):
+                        await consumer.poll(0.05, max_records=1)
+                    (progress,) = consumer.progress().ranges
+                    assert progress.high_watermark == 10
+                    assert progress.is_lag_exact
+                    lags.append(consumer.progress().lag_records)
+                    if level == "read_committed":
+                        await transaction.commit()
+                        records = await polled(consumer, 10)
+                        assert consumer.progress().lag_records == 10
+                        for record in records:
+                            consumer.ack(record)
+            assert lags == [10, 0]
+
+    scenario()
+
+
 def test_what_it_takes(broker: BrokerProcess) -> None:
     """Acknowledging in transactions takes a group, and the way of consuming that is used."""
     begin(broker, 5)
