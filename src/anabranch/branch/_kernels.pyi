@@ -7,8 +7,11 @@ from typing_extensions import Buffer
 def xxh64(data: Buffer, /) -> int:
     """XXH64 with seed 0."""
 
-def whole_batches(data: Buffer, /) -> int:
-    """How many bytes of whole batches of format v2, whose offsets rise, `data` begins with."""
+def whole_batches(data: Buffer, end_offset: int = ..., /) -> int:
+    """How many bytes of whole batches of format v2, whose offsets rise, `data` begins with.
+
+    Only those that begin before `end_offset` count.
+    """
 
 def compressed_batches(
     batches: Buffer, ranges: bytes | None = None, /
@@ -88,6 +91,50 @@ def read_records(
 
 def fields(buffer: Buffer, starts: Buffer, sizes: Buffer, /) -> list[bytes | None]:
     """The keys or values of a column; ValueError when one does not lie in `buffer`."""
+
+ArrowColumn = tuple[bytes | None, bytes, bytes]
+"""Validity bitmap (None when nothing is null), int32 offsets, and the bytes they point into."""
+
+ArrowRows = tuple[
+    int,
+    int,
+    ArrowColumn | None,
+    ArrowColumn | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    ArrowColumn | None,
+    ArrowColumn | None,
+    ArrowColumn | None,
+]
+
+def arrow_rows(
+    batches: Buffer,
+    payloads: Sequence[bytes | None],
+    is_null_key_ordered: bool,
+    ordering_header: bytes | None,
+    from_offset: int,
+    end_offset: int,
+    first_slot: int,
+    end_slot: int,
+    aborted: Buffer,
+    wanted: int,
+    /,
+) -> ArrowRows | tuple[int, int]:
+    """Records of an offset interval and of a range of slots, as the buffers of Arrow's columns.
+
+    `payloads` and ValueError are as for `split`; ValueError also for a range without slots, or for
+    more than 2 GiB. `aborted` has int64 pairs, producer id and first offset of a transaction, by
+    offset: its records are left out. `wanted` adds up 1 for keys, 2 for values, 4 for offsets, 8
+    for timestamps, 16 for their types and 32 for headers.
+
+    Returns (state, base offset) of the first batch that concerns the interval and cannot be read;
+    the states are those of `read_records`. Otherwise (count, next_offset, keys, values, offsets,
+    timestamps, types, headers, header_names, header_values), where what is not wanted is None:
+    int64 offsets and microseconds, int32 types (1: log append time), and for the headers the lists
+    (no data), names that are UTF-8 for sure, and values. Buffers may be longer than their columns.
+    `next_offset` follows the last batch; -1 when there is none.
+    """
 
 def progress(
     index: Buffer, watermarks: bytes, floors: bytes, end_offset: int, /
