@@ -86,6 +86,8 @@ static PyMethodDef methods[] = {
     {"withhold", py_withhold, METH_VARARGS, "Take out the records whose offsets are in a set."},
     {"read_records", py_read_records, METH_VARARGS, "Records as columns."},
     {"arrow_rows", py_arrow_rows, METH_VARARGS, "Records as the buffers of Arrow's columns."},
+    {"record_targets", py_record_targets, METH_VARARGS, "The partition of each row."},
+    {"encode_records", py_encode_records, METH_VARARGS, "Arrow's columns as records of batches."},
     {"fields", py_fields, METH_VARARGS, "The keys or values of a column, as bytes."},
     {NULL, NULL, 0, NULL},
 };

@@ -136,6 +136,54 @@ def arrow_rows(
     `next_offset` follows the last batch; -1 when there is none.
     """
 
+GivenColumn = tuple[Buffer | None, Buffer, Buffer | None, int]
+"""The buffers of an Arrow array: validity, int32 offsets or numbers, data; and its offset."""
+
+def record_targets(
+    count: int,
+    topics: GivenColumn | None,
+    keys: GivenColumn | None,
+    given: GivenColumn | None,
+    partitions: Buffer,
+    sticky_first: int,
+    sticky_rows: int,
+    /,
+) -> tuple[bytes, int, int]:
+    """The target of each of `count` rows: a partition of one of some topics.
+
+    `partitions` has an int32 for each topic, how many partitions it has; its targets follow those
+    of the topics before. `topics` has the number of each row's topic (None: there is only one),
+    `given` the partition that a row names. Others go by murmur2 of their keys; of those without a
+    key, the first `sticky_rows` go to partition `sticky_first`, as many to the next one, and so on.
+    ValueError when the buffers are too small for their rows.
+
+    Returns an int32 array; how many rows had neither key nor partition; and the first row that has
+    no topic, or names a partition that its topic does not have, -1 when there is none.
+    """
+
+def encode_records(
+    count: int,
+    targets: Buffer,
+    targets_count: int,
+    keys: GivenColumn | None,
+    values: GivenColumn | None,
+    headers: GivenColumn | None,
+    header_names: GivenColumn | None,
+    header_values: GivenColumn | None,
+    headers_count: int,
+    batch_size_max: int,
+    /,
+) -> list[tuple[int, int, bytearray]]:
+    """Rows as the records of batches, in the order in which the batches begin.
+
+    `headers` are lists of the `headers_count` names and values. A target's batch ends before the
+    record with which it would have more than `batch_size_max` bytes. ValueError when columns do
+    not fit their buffers, a header has no name, or a record has more than 2 GiB.
+
+    Returns (target, count of records, batch) of each; the batch begins with 61 bytes that are to
+    become its header, whose timestamp is that of all of its records.
+    """
+
 def progress(
     index: Buffer, watermarks: bytes, floors: bytes, end_offset: int, /
 ) -> tuple[bytes, bytes, bytes]:
