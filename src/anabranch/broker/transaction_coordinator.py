@@ -158,7 +158,7 @@ class TransactionCoordinator:
         driver = self._driver(transactional_id)
         driver.check_serving()
         transaction = driver.shard.transaction(transactional_id)
-        if transaction is None or not transaction.state.is_prepared:
+        if transaction is None or not transaction.state.is_decided:
             return describe_transaction(transactional_id, transaction)
         missing = driver.shard.missing(transactional_id)
         return describe_transaction(transactional_id, transaction, missing)

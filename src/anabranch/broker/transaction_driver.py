@@ -8,7 +8,7 @@ everything with NOT_COORDINATOR until the broker is started again.
 
 Rules
 - A marker is written only after its decision is in the journal; where the journal has to be on disk
-  (`flush.on.acks.all`, `flush.messages`), only after it is. Until then the transaction is prepared,
+  (`flush.on.acks.all`, `flush.messages`), only after it is. Until then the transaction is decided,
   and everything else about it is told CONCURRENT_TRANSACTIONS.
 - Where answers wait for the disk, they all do: none may follow from a decision that can be lost.
 - Markers are written in the turn of the loop that lets them be, so that who ends a transaction is
@@ -262,7 +262,7 @@ class TransactionDriver:
         """Whether the transaction still waits for these markers."""
         transactional_id = task.transactional_id
         transaction = self.shard.transaction(transactional_id)
-        if transaction is None or not transaction.state.is_prepared:
+        if transaction is None or not transaction.state.is_decided:
             return False
         return task == wanted_markers(transaction, self.shard.missing(transactional_id))
 

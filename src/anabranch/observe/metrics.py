@@ -167,8 +167,8 @@ INDIVIDUAL_COMMIT_BYTES = Metric(
 TRANSACTIONS = Metric(
     "anabranch_transactions",
     Kind.GAUGE,
-    "Transactional ids by the state of their transaction; what is prepared for long waits for a "
-    "partition that cannot be written to.",
+    "Transactional ids by the state of their transaction; what stays in `PrepareCommit` or "
+    "`PrepareAbort` waits for a partition that cannot be written to.",
     ("state",),
 )
 TRANSACTION_OLDEST_SECONDS = Metric(

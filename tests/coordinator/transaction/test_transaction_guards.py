@@ -195,6 +195,6 @@ def test_the_guards_are_found():
         "markers_written",
         "try_markers_again",
         "completed",
-        "prepared",
+        "decided",
         "with_partitions",
     }

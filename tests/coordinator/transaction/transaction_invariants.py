@@ -77,15 +77,15 @@ def _check_state(transaction: Transaction) -> None:
     # The last epoch is kept for fencing: only the markers of an end have it.
     is_used_up = transaction.producer_epoch == MAX_EPOCH
     assert is_used_up == (transaction.next_producer_id != NO_PRODUCER_ID)
-    assert not is_used_up or state.is_prepared
+    assert not is_used_up or state.is_decided
 
 
 def _check_work(story: "Story") -> None:
-    """Each prepared transaction has its markers written once, or is about to try again."""
+    """Each decided transaction has its markers written once, or is about to try again."""
     begun = Counter(task.transactional_id for task in story.markers_under_way)
     for name, transaction in story.shard.transactions.items():
         waits = story.timers.deadline_ms(markers_timer(name)) is not None
-        assert begun[name] + waits == transaction.state.is_prepared, name
+        assert begun[name] + waits == transaction.state.is_decided, name
         if begun[name]:
             (task,) = [t for t in story.markers_under_way if t.transactional_id == name]
             assert task.partitions == story.shard.missing(name)
@@ -104,5 +104,5 @@ def _check_timers(story: "Story") -> None:
         else:
             assert deadline_ms == transaction.deadline_ms
     ongoing = sum(t.state is TransactionState.ONGOING for t in transactions.values())
-    prepared = sum(t.state.is_prepared for t in transactions.values())
-    assert len(story.timers) == ongoing + prepared - len(story.markers_under_way)
+    decided = sum(t.state.is_decided for t in transactions.values())
+    assert len(story.timers) == ongoing + decided - len(story.markers_under_way)

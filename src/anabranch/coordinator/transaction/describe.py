@@ -27,7 +27,7 @@ class DescribedTransaction:
     producer_epoch: int = NO_PRODUCER_EPOCH
     timeout_ms: int = 0
     start_timestamp_ms: int = NO_TIMESTAMP
-    # In order; those of a prepared transaction whose marker is still missing.
+    # In order; those of a decided transaction whose marker is still missing.
     partitions: tuple[TopicPartition, ...] = ()
 
 

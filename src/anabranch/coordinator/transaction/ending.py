@@ -16,7 +16,7 @@ Rules
 - Kafka takes the epoch before the present one for a question asked again, whoever had it. Here it
   has to be the epoch that ended the transaction: a producer that was fenced in between, and whose
   successor speaks version 0, is not told that it has committed.
-- One `WriteMarkers` is under way for a prepared transaction, or the timer of the next attempt runs,
+- One `WriteMarkers` is under way for a decided transaction, or the timer of the next attempt runs,
   until all markers are written.
 """
 
@@ -47,7 +47,7 @@ from anabranch.coordinator.transaction.state import (
     TransactionState,
     TransactionVersion,
     completed,
-    prepared,
+    decided,
 )
 from anabranch.model.errors import ErrorCode
 
@@ -80,7 +80,7 @@ def _end_in_same_epoch(transaction: Transaction, command: EndTxn, now_ms: int) -
     error = check_producer(transaction, command, fenced_code(command))
     if error is not ErrorCode.NONE:
         return _refused(error)
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return _refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state is TransactionState.ONGOING:
         return _end(transaction, command, now_ms, EndTxnAnswer())
@@ -91,7 +91,7 @@ def _end_in_same_epoch(transaction: Transaction, command: EndTxn, now_ms: int) -
 
 def _end_in_next_epoch(transaction: Transaction, command: EndTxn, now_ms: int) -> Result:
     """Transaction version 2: the producer goes on with the next epoch, and is told so."""
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return _refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state.is_complete and has_epoch_before(transaction, command):
         if not _has_ended_so(transaction, command):
@@ -149,7 +149,7 @@ def _decided(
     if version.bumps_epoch and transaction.is_exhausted:
         assert new_producer_id is not None, "an epoch is used up and there is no other producer id"
         next_producer_id = new_producer_id
-    return prepared(
+    return decided(
         transaction,
         is_commit=is_commit,
         version=version,
@@ -231,7 +231,7 @@ def abort_transaction(
 def _check_abort(transaction: Transaction | None, command: AbortTransaction) -> ErrorCode:
     if transaction is None:
         return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if transaction.state is not TransactionState.ONGOING:
         return ErrorCode.INVALID_TXN_STATE
@@ -244,7 +244,7 @@ def _check_abort(transaction: Transaction | None, command: AbortTransaction) -> 
 
 
 def write_markers(transaction: Transaction, missing: frozenset[TopicPartition]) -> WriteMarkers:
-    """The work that a prepared transaction is waiting for."""
+    """The work that a decided transaction is waiting for."""
     return WriteMarkers(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,
@@ -264,7 +264,7 @@ def markers_written(
     now_ms: int,
 ) -> Result:
     """Complete the transaction when no marker is missing any more, or try again later."""
-    if transaction is None or not transaction.state.is_prepared:
+    if transaction is None or not transaction.state.is_decided:
         return Result()
     if command.task != write_markers(transaction, missing):
         return Result()  # the work of an earlier transaction, or of before the shard was loaded
@@ -286,6 +286,6 @@ def markers_written(
 def try_markers_again(
     transaction: Transaction | None, missing: frozenset[TopicPartition]
 ) -> Result:
-    if transaction is None or not transaction.state.is_prepared:
+    if transaction is None or not transaction.state.is_decided:
         return Result()
     return Result(tasks=(write_markers(transaction, missing),))

@@ -55,7 +55,7 @@ def _check_add(
         return ErrorCode.INVALID_REQUEST
     if transaction is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     return check_producer(transaction, command, fenced_code(command))
 
@@ -105,6 +105,6 @@ def _check_verify(transaction: Transaction | None, command: VerifyPartitions) ->
     error = check_producer(transaction, command)
     if error is not ErrorCode.NONE:
         return error
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     return ErrorCode.NONE

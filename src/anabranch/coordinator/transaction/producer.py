@@ -67,7 +67,7 @@ def _check_request(command: InitProducerId, settings: TransactionSettings) -> Er
 
 
 def _check_producer(transaction: Transaction, command: InitProducerId) -> ErrorCode:
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     is_new = transaction.producer_epoch == NO_PRODUCER_EPOCH
     if is_new or not _goes_on(command) or _has_present(transaction, command):

@@ -1,7 +1,7 @@
 """What changes a shard of transactions: the records that `replay` takes.
 
 `TransactionWritten` is durable, the only type of `__transaction_state`. `MarkersProgressed` is
-soft: after a restart all markers of a prepared transaction are written again, which does no harm.
+soft: after a restart all markers of a decided transaction are written again, which does no harm.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class TransactionWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersProgressed:
-    """The partitions that a prepared transaction's marker is still missing in."""
+    """The partitions that a decided transaction's marker is still missing in."""
 
     is_durable: ClassVar[bool] = False
     transactional_id: str

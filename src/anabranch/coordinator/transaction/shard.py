@@ -3,7 +3,7 @@
 Rules
 - `decide` looks and changes nothing; `replay` changes and decides nothing.
 - The durable records alone, replayed in order into an empty shard, give the same transactions as
-  the living shard has. What only it knows is which markers of a prepared transaction are written.
+  the living shard has. What only it knows is which markers of a decided transaction are written.
 - Each transactional id stands for itself: no command is about two of them, but the look for those
   that have expired.
 """
@@ -50,7 +50,7 @@ class TransactionShard:
     def __init__(self, settings: TransactionSettings) -> None:
         self.settings = settings
         self._transactions: dict[str, Transaction] = {}
-        # Of prepared transactions, as soon as a part of their markers is written.
+        # Of decided transactions, as soon as a part of their markers is written.
         self._missing: dict[str, frozenset[TopicPartition]] = {}
 
     # Looking --------------------------------------------------------------------------------------
@@ -63,9 +63,9 @@ class TransactionShard:
         return self._transactions.get(transactional_id)
 
     def missing(self, transactional_id: str) -> frozenset[TopicPartition]:
-        """The partitions in which a prepared transaction's marker is not known to be."""
+        """The partitions in which a decided transaction's marker is not known to be."""
         transaction = self._transactions.get(transactional_id)
-        if transaction is None or not transaction.state.is_prepared:
+        if transaction is None or not transaction.state.is_decided:
             return _NO_PARTITIONS
         return self._missing.get(transactional_id, transaction.partitions)
 
@@ -130,7 +130,7 @@ class TransactionShard:
         )
 
     def _loaded(self) -> Result:
-        """Timers of what is Ongoing, and work for what is prepared."""
+        """Timers of what is Ongoing, and work for what is decided."""
         transactions = self._transactions.values()
         return Result(
             timers=tuple(
@@ -141,7 +141,7 @@ class TransactionShard:
             tasks=tuple(
                 write_markers(one, self.missing(one.transactional_id))
                 for one in transactions
-                if one.state.is_prepared
+                if one.state.is_decided
             ),
         )
 

@@ -22,7 +22,7 @@ Transitions
     Empty, Complete* -> Dead            nobody has used the id for `transactional.id.expiration.ms`
 
 Rules
-- A decision once prepared is carried out: nothing leads from Prepare* but to its Complete*, and
+- A decision once taken is carried out: nothing leads from Prepare* but to its Complete*, and
   while it is Prepare* everything else waits (CONCURRENT_TRANSACTIONS).
 - The epoch of a producer id only grows. Who has an older one is fenced. The largest epoch that a
   producer is told is 32766, so that there is always one left to fence it with; then comes another
@@ -62,7 +62,7 @@ class TransactionState(Enum):
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
     @property
-    def is_prepared(self) -> bool:
+    def is_decided(self) -> bool:
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -138,7 +138,7 @@ def ended_epoch(transaction: Transaction) -> int:
 
     Whoever ended it by transaction version 2 may not have heard of it, and ask again with that one.
     """
-    is_ended = transaction.state.is_prepared or transaction.state.is_complete
+    is_ended = transaction.state.is_decided or transaction.state.is_complete
     if not is_ended or not transaction.client_transaction_version.bumps_epoch:
         return NO_PRODUCER_EPOCH
     is_rotated = transaction.producer_id != transaction.previous_producer_id
@@ -206,7 +206,7 @@ def with_partitions(
     )
 
 
-def prepared(
+def decided(
     transaction: Transaction,
     *,
     is_commit: bool,
