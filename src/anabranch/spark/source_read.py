@@ -34,7 +34,7 @@ from anabranch.spark.link import Link, link_of
 from anabranch.spark.link_connection import Connection, Ticket
 from anabranch.spark.options import SourceOptions
 from anabranch.spark.splits import Split
-from anabranch.wire.messages.cooperation import KeyRange, RangeFetch
+from anabranch.wire.messages.cooperation import KeyRange, RangeCut, RangeFetch
 from anabranch.wire.messages.fetch import (
     FETCH,
     FetchPartition,
@@ -185,6 +185,7 @@ class _Reading:
             fetch_offset=self._position,
             partition_max_bytes=self._options.fetch_bytes,
             range_fetch=RangeFetch(ranges=[key_range(split.slots)]) if is_ranged else None,
+            range_cut=RangeCut(ranges=[*map(key_range, split.cut)]) if is_ranged else None,
         )
         request = FetchRequest(
             max_wait_ms=self._options.fetch_wait_ms,
