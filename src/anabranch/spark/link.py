@@ -142,12 +142,15 @@ class Link:
         random.shuffle(known)
         return list(dict.fromkeys([*connected, *known, *self.settings.servers]))
 
-    def connection_to(self, node_id: int) -> Connection:
-        """A connection to a broker on which nothing is waited for."""
+    def address_of(self, node_id: int) -> tuple[str, int]:
         place = self._nodes.get(node_id)
         if place is None:
             raise LinkBrokenError(f"broker {node_id} is not known")
-        return self._connected(*place)
+        return place
+
+    def connection_to(self, node_id: int) -> Connection:
+        """A connection to a broker on which nothing is waited for."""
+        return self._connected(*self.address_of(node_id))
 
     def ask_node(self, node_id: int, api: Api, message: Any, *, least_version: int = 0) -> Any:
         return self.connection_to(node_id).ask(api, message, least_version=least_version)
