@@ -159,7 +159,8 @@ def test_tables_are_shared_and_forgotten(node: Node, topic: Any) -> None:
 def _filled(node: Node, name: str) -> Any:
     made = node.create_topic(name)
     records = [Record(i, NOW_MS, key, b"v", ()) for i, key in enumerate(KEYS)]
-    made.partitions[0].log.append(memoryview(bytearray(build_batch(records))), now_ms=NOW_MS)
+    batch = bytearray(build_batch(records, base_offset=0))
+    made.partitions[0].log.append(memoryview(batch), now_ms=NOW_MS)
     return made
 
 
