@@ -282,7 +282,9 @@ class Producer:
             self._failures = 0
             self.records_count += pending.records_count
             if result.base_offset >= 0:
-                self.end_offsets[place] = result.base_offset + pending.records_count
+                # A batch that was sent again may be answered after one that came behind it.
+                end = result.base_offset + pending.records_count
+                self.end_offsets[place] = max(end, self.end_offsets.get(place, 0))
             return
         messages = [one.batch_index_error_message for one in result.record_errors]
         message = "; ".join(filter(None, [result.error_message, *messages]))
