@@ -45,6 +45,7 @@ from anabranch.observe import logs
 
 if TYPE_CHECKING:
     from anabranch.broker.broker import Broker
+    from anabranch.broker.sink_batches import SinkBatches
 
 # A shard whose journal fails again and again is read again only so often.
 _RELOAD_PAUSE_MS = 1_000
@@ -65,18 +66,23 @@ class TransactionDriver:
         broker: "Broker",
         steady_ms: Callable[[], int],
         metrics: TransactionMetrics,
+        sinks: "SinkBatches",
     ) -> None:
         self.partition = partition
         self._settings = settings
         self._broker = broker
         self._metrics = metrics
-        self.shard = TransactionShard(settings)
+        self._sinks = sinks
+        self.shard = self._new_shard()
         # Why nothing is served, while that is so.
         self.refusal: KafkaError | None = None
         self._clock = ShardClock(steady_ms, self._ring, broker.wake_fetches)
         self._reload_from_ms = 0
         # The decisions whose markers could not all be written, by transactional id.
         self._failing: dict[str, int] = {}
+
+    def _new_shard(self) -> TransactionShard:
+        return TransactionShard(self._settings, self._sinks.is_claimed)
 
     @property
     def _name(self) -> str:
@@ -91,8 +97,8 @@ class TransactionDriver:
         """
         self.refusal = None
         self._clock.clear()
-        self.shard = TransactionShard(self._settings)
-        shard = TransactionShard(self._settings)
+        self.shard = self._new_shard()
+        shard = self._new_shard()
         now_ms = self._broker.now_ms()
         log = self.partition.log
         skipped: Counter[int] = Counter()
@@ -242,6 +248,8 @@ class TransactionDriver:
                 break
             if isinstance(task, c.AllocateProducerId):
                 self._allocate(task)
+            elif isinstance(task, c.EndListed):
+                later = self._sinks.end_listed(task)
             elif self._is_wanted(task):
                 later = self._end(task)
         return later

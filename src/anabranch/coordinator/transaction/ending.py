@@ -16,6 +16,7 @@ Rules
 - Kafka takes the epoch before the present one for a question asked again, whoever had it. Here it
   has to be the epoch that ended the transaction: a producer that was fenced in between, and whose
   successor speaks version 0, is not told that it has committed.
+- A prepared transaction is committed by its batch alone; its producer may abort it (`preparing`).
 - One `WriteMarkers` is under way for a decided transaction, or the timer of the next attempt runs,
   until all markers are written.
 """
@@ -82,6 +83,8 @@ def _end_in_same_epoch(transaction: Transaction, command: EndTxn, now_ms: int) -
         return _refused(error)
     if transaction.state.is_decided:
         return _refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if _waits_for_batch(transaction, command):
+        return _refused(ErrorCode.INVALID_TXN_STATE)
     if transaction.state is TransactionState.ONGOING:
         return _end(transaction, command, now_ms, EndTxnAnswer())
     if not _has_ended_so(transaction, command):
@@ -103,9 +106,16 @@ def _end_in_next_epoch(transaction: Transaction, command: EndTxn, now_ms: int) -
     is_ongoing = transaction.state is TransactionState.ONGOING
     if command.is_commit and not is_ongoing:
         return _refused(ErrorCode.INVALID_TXN_STATE)
+    if _waits_for_batch(transaction, command):
+        return _refused(ErrorCode.INVALID_TXN_STATE)
     if transaction.is_exhausted and command.new_producer_id is None:
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return _end(transaction, command, now_ms, None)
+
+
+def _waits_for_batch(transaction: Transaction, command: EndTxn) -> bool:
+    """Whether this end would commit a part of a batch."""
+    return command.is_commit and transaction.is_prepared
 
 
 def _has_ended_so(transaction: Transaction, command: EndTxn) -> bool:
@@ -134,7 +144,7 @@ def _end(
         new_producer_id=command.new_producer_id,
         now_ms=now_ms,
     )
-    return _prepare(after, now_ms, answer or _told(completed(after, now_ms)))
+    return _write_down(after, now_ms, answer or _told(completed(after, now_ms)))
 
 
 def _decided(
@@ -158,7 +168,7 @@ def _decided(
     )
 
 
-def _prepare(after: Transaction, now_ms: int, response: Any) -> Result:
+def _write_down(after: Transaction, now_ms: int, response: Any) -> Result:
     """Write the decision down and have the markers written, if there is any partition."""
     transactional_id = after.transactional_id
     records: list[TransactionRecord] = [
@@ -185,14 +195,32 @@ def fence(
     transaction: Transaction, new_producer_id: int | None, now_ms: int, response: Any = None
 ) -> Result:
     """Abort an Ongoing transaction in a new epoch, whatever version its producer speaks."""
-    after = _decided(
+    return end_by_coordinator(
         transaction,
         is_commit=False,
+        new_producer_id=new_producer_id,
+        now_ms=now_ms,
+        response=response,
+    )
+
+
+def end_by_coordinator(
+    transaction: Transaction,
+    *,
+    is_commit: bool,
+    new_producer_id: int | None,
+    now_ms: int,
+    response: Any,
+) -> Result:
+    """End an Ongoing transaction in a new epoch: its producer is told nothing, and is fenced."""
+    after = _decided(
+        transaction,
+        is_commit=is_commit,
         version=SERVER_VERSION,
         new_producer_id=new_producer_id,
         now_ms=now_ms,
     )
-    return _prepare(after, now_ms, response)
+    return _write_down(after, now_ms, response)
 
 
 def time_is_up(
@@ -208,7 +236,7 @@ def time_is_up(
     if transaction is None or transaction.state is not TransactionState.ONGOING:
         return Result()
     key = timeout_timer(transaction.transactional_id)
-    if now_ms < transaction.deadline_ms:
+    if transaction.deadline_ms is None or now_ms < transaction.deadline_ms:
         # The clock was set back, or the timer was that of an earlier transaction.
         return Result(timers=(TimerChange(key, transaction.deadline_ms),))
     if transaction.is_exhausted and new_producer_id is None:
