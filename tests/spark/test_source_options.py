@@ -4,7 +4,6 @@ import dataclasses
 import pickle
 
 import pytest
-
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from anabranch.spark.errors import OptionError

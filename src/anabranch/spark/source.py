@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -147,8 +148,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.max_offsets_per_trigger
-        return ReadMaxRows(limit) if limit is not None else ReadAllAvailable()
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)  # of both there is no limit of Spark's; see `_admitted`
+        return ReadMinRows(least) if least is not None else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._known.ends(self._known.places())
@@ -211,10 +214,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = {**self._known.beginnings(new), **begun} if new else begun
         waiting = admission.waiting(start, ends)
         is_cut = any(end < begun.get(place, 0) for place, end in ends.items())
-        is_limited = not isinstance(limit, ReadAllAvailable)
-        least = self._options.min_offsets_per_trigger if is_limited else None
-        if self._target is not None or self._options.min_offsets_per_trigger is None:
-            least = None
+        # The engine's wish for everything goes first, and a query that ends waits for nothing.
+        is_free = isinstance(limit, ReadAllAvailable) or self._target is not None
+        least = None if is_free else self._options.min_offsets_per_trigger
         waited_ms = (time.monotonic() - self._batch_at) * 1000
         count = sum(waiting.values())
         if not is_cut and not admission.is_due(
