@@ -88,8 +88,6 @@ def end_prepared(transaction: Transaction | None, command: c.EndPrepared, now_ms
 
 
 def _is_meant(transaction: Transaction, command: c.EndPrepared) -> bool:
-    if transaction.state is not TransactionState.ONGOING:
-        return False
     if listed(transaction) != command.listed:
         return False
     preparation = transaction.preparation

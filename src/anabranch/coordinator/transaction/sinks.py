@@ -22,7 +22,7 @@ from anabranch.coordinator.transaction import commands as c
 from anabranch.coordinator.transaction.records import SinkWritten
 from anabranch.coordinator.transaction.settings import TransactionSettings
 from anabranch.coordinator.transaction.sink_state import Listed, Sink, committed, listed, without
-from anabranch.coordinator.transaction.state import NO_BATCH, Transaction, TransactionState
+from anabranch.coordinator.transaction.state import NO_BATCH, Transaction
 from anabranch.model.errors import ErrorCode
 
 
@@ -100,9 +100,7 @@ def _is_prepared_for(
     transaction: Transaction, sink_id: str, first_batch_id: int, last_batch_id: int
 ) -> bool:
     preparation = transaction.preparation
-    if preparation is None or transaction.state is not TransactionState.ONGOING:
-        return False
-    if preparation.sink_id != sink_id:
+    if preparation is None or preparation.sink_id != sink_id:
         return False
     return first_batch_id <= preparation.batch_id <= last_batch_id
 
