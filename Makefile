@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint fuzz soak bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams lock clean help
+.PHONY: run test setup lint fuzz soak bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams compat-spark lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -70,6 +70,9 @@ compat-go: setup ## franz-go's groups, KIP-848 and classic, against us (needs Go
 
 compat-streams: setup ## Kafka Streams with exactly_once_v2, killed and restarted, against us (needs Java 17 and Maven)
 	$(BIN)/python compat/streams/run.py
+
+compat-spark: setup ## Spark's own connector for Kafka against us (needs pyspark, Java 17 and Maven)
+	$(BIN)/python compat/spark/run.py
 
 lock: setup      ## pin the newest versions of all dependencies again
 	$(BIN)/python -m pip install --quiet uv
