@@ -76,7 +76,7 @@ compat-spark: setup ## Spark's own connector for Kafka against us (needs pyspark
 
 lock: setup      ## pin the newest versions of all dependencies again
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --group dev --generate-hashes --no-emit-index-url \
+	$(BIN)/uv pip compile pyproject.toml --extra spark --group dev --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --no-header --universal --python-version 3.11 --upgrade -o requirements.lock
 
 clean:           ## remove what setup and the tests made
