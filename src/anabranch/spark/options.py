@@ -102,8 +102,6 @@ class SourceOptions:
     commits_group: bool = False
     is_committed_only: bool = False
     poll_timeout_ms: int = 120_000
-    offset_retries: int = 3
-    offset_retry_interval_ms: int = 10
     metadata_ttl_ms: int = -1
     fetch_bytes: int = _FETCH_BYTES
     fetch_wait_ms: int = 500
@@ -138,9 +136,6 @@ class _Reader:
 
     def positive(self, name: str, default: int | None = None) -> int | None:
         return self.parsed(name, _at_least(1), default, "a number greater than 0")
-
-    def count(self, name: str, default: int) -> int:
-        return self.parsed(name, _at_least(0), default, "a number, 0 or greater")
 
     def flag(self, name: str, default: bool) -> bool:
         return self.parsed(name, _flag, default, "true or false")
@@ -180,6 +175,12 @@ def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOp
         raise OptionError(f"option '{option}' needs 'kafka.group.id'")
     if read.has("groupIdPrefix"):
         warnings.append("option 'groupIdPrefix' has no effect here: no group is made up")
+    warnings += [
+        f"option '{name}' has no effect here: 'kafka.default.api.timeout.ms' says how long offsets"
+        " are asked for"
+        for name in ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+        if read.has(name)
+    ]
     if not is_streaming:
         warnings += [
             f"option '{name}' has no effect in a batch query"
@@ -220,8 +221,6 @@ def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOp
         commits_group=commits_group,
         is_committed_only=isolation == "read_committed",
         poll_timeout_ms=read.positive("kafkaConsumer.pollTimeoutMs", 120_000) or 120_000,
-        offset_retries=read.count("fetchOffset.numRetries", 3),
-        offset_retry_interval_ms=read.count("fetchOffset.retryIntervalMs", 10),
         metadata_ttl_ms=read.parsed(
             "partition.metadata.cache.ttl.ms", int, -1, "a number of milliseconds"
         ),

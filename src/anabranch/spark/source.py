@@ -183,6 +183,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f" ({describe(self._options.subscription)}) does not read, or that are gone:"
                 f" {named}"
             )
+        if self._options.fail_on_data_loss:
+            self._known.check_named(places)
         if self._target is not None:
             ends = {place: end for place, end in self._target.items() if place in places}
         else:

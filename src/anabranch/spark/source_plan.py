@@ -48,6 +48,7 @@ class Planner:
         sizes = {place: upto - first for place, (first, upto) in intervals.items()}
         counts = split_counts(sizes, self._wish)
         self._measure({place: intervals[place] for place, count in counts.items() if count > 1})
+        self._tell_who_filters({place for place, count in counts.items() if count > 1})
         found = []
         for place in sorted(intervals):
             cut = cut_by_load(counts[place], self._loads.get(place, {}), self._cuts.get(place, ()))
@@ -59,6 +60,14 @@ class Planner:
                 for slots in cut
             ]
         return found
+
+    def _tell_who_filters(self, cut: set[Place]) -> None:
+        """Say once that a broker knows no key ranges: the result is the same, the cost is not."""
+        if cut and not all(map(self._positions.filters, cut)):
+            self._positions.tell(
+                "the broker knows no key ranges, as Anabranch's does: records are filtered by key"
+                " range in the tasks, each of which reads all of its partition"
+            )
 
     def _split(self, place: Place, interval: Interval, slots: SlotRange, cut: Cut) -> Split:
         topic_id = self._positions.topic_id(place[0])

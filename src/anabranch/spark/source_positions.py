@@ -49,6 +49,7 @@ _BY_NAME_COMMIT_VERSION = 9
 _BY_NAME_OFFSETS_VERSIONS = (8, 9)
 _TOPIC_RESOURCE = 2
 _WAIT_MIN_MS = 10
+_COMMIT_MAX_MS = 5000
 _NULL_KEY_CONFIG = "branch.null.key"
 _ORDERING_HEADER_CONFIG = "branch.ordering.key.header"
 
@@ -124,7 +125,10 @@ class Positions:
 
     def must_exist(self) -> list[Place]:
         """The partitions to read, all that were named among them; OptionError otherwise."""
-        places = self.places()
+        return self.check_named(self.places())
+
+    def check_named(self, places: list[Place]) -> list[Place]:
+        """Refuse to read what is there when not all that was named is."""
         subscription = self._options.subscription
         missing = sorted(set(subscription.topics) - set(self._topics))
         missing += [
@@ -169,6 +173,13 @@ class Positions:
             is_null_key_ordered=configs.get(_NULL_KEY_CONFIG) == "ordered",
             ordering_header=header.encode() if header is not None else None,
         )
+
+    def filters(self, place: Place) -> bool:
+        """Whether the broker that leads a partition says that it can be asked for key ranges."""
+        try:
+            return self.link.knows_key_ranges(self.link.leader_of(place))
+        except LinkError:
+            return True  # whoever reads will find out
 
     # Logs -----------------------------------------------------------------------------------------
 
@@ -296,10 +307,13 @@ class Positions:
         if not self._options.commits_group or not news:
             return
         group_id = self._options.group_id or ""
+        limit_ms = min(self._options.link.api_timeout_ms, _COMMIT_MAX_MS)
         try:
-            self._commit(group_id, news)
+            # A connection that was idle since the last batch may be closed.
+            self.link.retrying(
+                "committing", lambda: self._commit(group_id, news), limit_ms=limit_ms
+            )
         except LinkError as error:
-            self.link.forget_coordinators()
             self.tell(
                 f"cannot commit to group '{group_id}' (option 'kafka.group.id'): {error}. The query"
                 " goes on without; its checkpoint has its progress"

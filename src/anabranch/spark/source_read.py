@@ -119,7 +119,8 @@ class _Reading:
         """Rows of one answer; the position is after them then."""
         if self._sent is None:
             self._send()
-        assert self._sent is not None
+        if self._sent is None:
+            return []  # there is nothing to wait for
         (connection, ticket, is_ranged), self._sent = self._sent, None
         answer = connection.receive(ticket, extra_s=self._options.fetch_wait_ms / 1000)
         if answer.error_code:
@@ -166,11 +167,8 @@ class _Reading:
         node_id = self._link.leader_of(split.place)
         topic = self._link.topic(split.topic)
         if topic is not None and split.topic_id not in (_NO_ID, topic.topic_id):
-            raise DataLossError(
-                f"topic {split.topic} was deleted and made again while {self._what} was to be read:"
-                " the offsets of the query are not those of this topic. Start the query with a new"
-                " checkpointLocation"
-            )
+            self._lose("the topic was deleted and made again", split.end_offset)
+            return
         connection = self._link.connection_to(node_id)
         # Who does not announce key ranges would send everything, without a word.
         is_ranged = (
@@ -178,8 +176,6 @@ class _Reading:
             and (split.topic, split.topic_id) not in _unfiltered
             and self._link.knows_key_ranges(node_id)
         )
-        if self._is_cut and not is_ranged:
-            self._note_unfiltered("its broker is not asked for key ranges")
         partition = FetchPartition(
             partition=split.partition,
             fetch_offset=self._position,
@@ -243,11 +239,14 @@ class _Reading:
             what, reached = "the log ends before it", split.end_offset
         else:
             what, reached = f"the log begins at {beginning}", min(beginning, split.end_offset)
+        self._lose(what, reached)
+
+    def _lose(self, what: str, reached: int) -> None:
+        """Records are gone: an error, or a warning, as the option says."""
         if self._options.fail_on_data_loss:
             raise DataLossError(
                 f"{self._what} is gone: {what}. The records up to {reached} were deleted before"
-                " they were read, or the topic was made again. To go on without them, set option"
-                " 'failOnDataLoss' to false"
+                " they were read. To go on without them, set option 'failOnDataLoss' to false"
             )
         log.warning("%s is gone: %s; going on at %d", self._what, what, reached)
         self._position = reached
@@ -265,9 +264,11 @@ class _Reading:
             raise error
         self._sent = None
         self._link.forget()
-        self._failures += 1
         self._check_patience(str(error), error)
-        time.sleep(self._link.backoff_s(self._failures))
+        # A connection that was idle since the last task may be closed: that needs no rest.
+        if self._failures:
+            time.sleep(self._link.backoff_s(self._failures))
+        self._failures += 1
 
     def _check_patience(self, why: str, error: LinkError | None = None) -> None:
         limit_ms = self._options.poll_timeout_ms
