@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint fuzz soak bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams compat-spark lock clean help
+.PHONY: run demo test setup lint fuzz soak bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams compat-spark lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -23,6 +23,9 @@ $(STAMP): requirements.lock pyproject.toml $(wildcard src/anabranch/branch/*.c s
 
 run: setup       ## start a broker on localhost:9092 with its data in ./anabranch-data
 	@$(BIN)/anabranch serve
+
+demo: setup      ## a broker, orders and a pipeline over them (needs Java 17)
+	@$(BIN)/anabranch demo
 
 lint: setup      ## ruff, mypy --strict, import layers
 	$(BIN)/ruff check .

@@ -98,6 +98,33 @@ def test_keyed_map_with_another_number_of_branches_after_a_restart(
     assert found == expected
 
 
+def test_state_with_another_number_of_branches_after_a_restart(
+    spark: SparkSession, spark_broker: BrokerProcess, keyed_topic: str, tmp_path: Path
+) -> None:
+    """Spark's own state is by key and not by branch: counts go on over every change."""
+    counts: dict[bytes, int] = {}
+
+    def keep(frame: DataFrame, batch_id: int) -> None:
+        counts.update({bytes(row["key"]): row["count"] for row in frame.collect()})
+
+    records = numbered(900, partitions=PARTITIONS, keys=KEYS)
+    for run, branches in enumerate([4, 1, 8]):
+        produce(spark_broker.bootstrap, keyed_topic, records[run * 300 : (run + 1) * 300])
+        options = options_of(
+            spark_broker.bootstrap,
+            keyed_topic,
+            branches=branches,
+            minRecordsPerBranch=1,
+            startingOffsets="earliest",
+        )
+        frame = spark.readStream.format("anabranch").options(**options).load()
+        writer = frame.groupBy("key").count().writeStream.outputMode("update").foreachBatch(keep)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+    assert counts == collections.Counter(record.key for record in records)
+
+
 def test_a_shuffle_before_keyed_map_is_noticed(
     spark: SparkSession, spark_broker: BrokerProcess, keyed_topic: str
 ) -> None:
