@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from anabranch.broker.deferred import Deferred
 from anabranch.coordinator.transaction import commands as c
 from anabranch.coordinator.transaction.sink_state import Listed, Sink
-from anabranch.coordinator.transaction.sinks import sink_timer
-from anabranch.coordinator.transaction.state import Transaction, TransactionVersion
+from anabranch.coordinator.transaction.sinks import last_batch, sink_timer
+from anabranch.coordinator.transaction.state import NO_BATCH, Transaction, TransactionVersion
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
 
@@ -46,19 +46,19 @@ class SinkBatches:
     def prepare(self, command: c.PrepareTxn) -> Any:
         """Prepare a transaction, or abort it if its batch is committed already.
 
-        A pair of the answer and the sink's last batch, or a Deferred of one; a KafkaError, raised
-        or in place of the pair, when a journal cannot be written.
+        A pair of the answer and the sink's last batch, or a Deferred of one; a KafkaError in place
+        of the pair when a journal cannot be written.
         """
 
-        def go_on(asked: c.BatchAnswer | KafkaError) -> Any:
+        def go_on(asked: c.SinkAnswer | KafkaError) -> Any:
             if isinstance(asked, KafkaError):
                 return asked
-            return self._prepare(command, asked.last_batch_id)
+            return self._prepare(command, last_batch(asked.sink))
 
         return _after(self.ask(command.sink_id), go_on)
 
     def _prepare(self, command: c.PrepareTxn, last_batch_id: int) -> Any:
-        if command.batch_id > last_batch_id:
+        if not NO_BATCH < command.batch_id <= last_batch_id:
             outcome = self._submit(command)
         else:
             outcome = self._submit(
@@ -78,7 +78,12 @@ class SinkBatches:
         )
 
     def ask(self, sink_id: str) -> Any:
-        """The last batch of a sink, in a BatchAnswer; or a Deferred, or a KafkaError for it."""
+        """A sink in a SinkAnswer, which is as durable as any: or a Deferred, or a KafkaError.
+
+        Who is told that a batch is committed may leave out its work.
+        """
+        if not self._coordinator.drivers:
+            return c.SinkAnswer(sink=None)
         try:
             return self._coordinator.driver(sink_id).submit(c.AskSink(sink_id=sink_id))
         except KafkaError as error:
@@ -120,6 +125,10 @@ class SinkBatches:
             self.replayed += answer.is_replay
             self.committed += not answer.is_replay
         return answer
+
+    def ask_all(self, sink_ids: Sequence[str]) -> Any:
+        """What is known of sinks, in their order: a list of what `ask` says, or a Deferred."""
+        return _gathered([self.ask(sink_id) for sink_id in sink_ids])
 
     def abort(self, sink_id: str, batch: Sequence[Listed]) -> Any:
         """Abort what is prepared of these: the answer to each, or a KafkaError in its place."""

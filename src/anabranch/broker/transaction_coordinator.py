@@ -23,7 +23,6 @@ from anabranch.coordinator.transaction import commands as c
 from anabranch.coordinator.transaction.describe import DescribedTransaction, describe_transaction
 from anabranch.coordinator.transaction.producer import init_producer_id
 from anabranch.coordinator.transaction.settings import TransactionSettings
-from anabranch.coordinator.transaction.sink_state import Sink
 from anabranch.coordinator.transaction.state import Transaction
 from anabranch.engine.journal.partitions import partition_for
 from anabranch.engine.metadata_store import STORE_ERRORS
@@ -194,14 +193,6 @@ class TransactionCoordinator:
         transaction = driver.shard.transaction(transactional_id)
         is_prepared = transaction is not None and transaction.is_prepared
         return is_prepared or driver.refusal is not None
-
-    def describe_sink(self, sink_id: str) -> Sink | None:
-        """A sink as it is now; NOT_COORDINATOR when its shard cannot be read."""
-        if not self._drivers:
-            return None
-        driver = self.driver(sink_id)
-        driver.check_serving()
-        return driver.shard.sink(sink_id)
 
     def collect_metrics(self) -> Iterator[tuple[m.Metric, m.Values]]:
         """What was counted, and the transactions as they are; nothing of refused shards."""

@@ -7,6 +7,7 @@ one: see `sink_batches`.
 from collections.abc import Iterable
 
 from anabranch.broker.broker import Broker
+from anabranch.broker.deferred import Deferred
 from anabranch.coordinator.transaction.state import Preparation, TopicPartition
 from anabranch.handlers.route import RequestContext, route
 from anabranch.handlers.sink_batches import describe_sinks
@@ -18,20 +19,24 @@ from anabranch.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
-from anabranch.wire.messages.sink_batches import PreparedTxn
+from anabranch.wire.messages.sink_batches import PreparedTxn, SinksAnswer
 
 
 def handle(
     broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse:
+) -> DescribeTransactionsResponse | Deferred[DescribeTransactionsResponse]:
     question = request.sinks
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            _describe(broker, transactional_id, is_asked=question is not None)
-            for transactional_id in request.transactional_ids
-        ],
-        sinks=None if question is None else describe_sinks(broker, question),
-    )
+
+    def respond(sinks: SinksAnswer | None) -> DescribeTransactionsResponse:
+        return DescribeTransactionsResponse(
+            transaction_states=[
+                _describe(broker, transactional_id, is_asked=question is not None)
+                for transactional_id in request.transactional_ids
+            ],
+            sinks=sinks,
+        )
+
+    return respond(None) if question is None else describe_sinks(broker, question, respond)
 
 
 def _describe(

@@ -4,15 +4,14 @@ How they are used is in `wire.messages.sink_batches`. A tag is answered to who s
 the request is refused, so that the client knows that it was understood.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.coordinator.transaction import commands as c
 from anabranch.coordinator.transaction.sink_state import Listed
 from anabranch.coordinator.transaction.state import (
-    NO_BATCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TransactionState,
@@ -31,6 +30,7 @@ from anabranch.wire.messages.sink_batches import (
     SinkState,
 )
 
+T = TypeVar("T")
 Response = EndTxnResponse | Deferred[EndTxnResponse]
 
 # One request names so many transactions in its error message; `refused` has them all.
@@ -186,26 +186,33 @@ def _message(what: str, refused: Sequence[RefusedTransaction]) -> str:
 # Questions --------------------------------------------------------------------------------------
 
 
-def describe_sinks(broker: Broker, question: SinksQuestion) -> SinksAnswer:
-    return SinksAnswer(sinks=list(_states(broker, question.sink_ids)))
+def describe_sinks(
+    broker: Broker, question: SinksQuestion, respond: Callable[[SinksAnswer], T]
+) -> T | Deferred[T]:
+    """The response with what is known of sinks; where answers wait for the disk, it does too."""
+
+    def answered(found: Sequence[c.SinkAnswer | KafkaError]) -> T:
+        states = [
+            _state(sink_id, one) for sink_id, one in zip(question.sink_ids, found, strict=True)
+        ]
+        return respond(SinksAnswer(sinks=states))
+
+    outcome = broker.transactions.sinks.ask_all(question.sink_ids)
+    return outcome.then(answered) if isinstance(outcome, Deferred) else answered(outcome)
 
 
-def _states(broker: Broker, sink_ids: Iterable[str]) -> Iterable[SinkState]:
-    for sink_id in sink_ids:
-        try:
-            sink = broker.transactions.describe_sink(sink_id)
-        except KafkaError as error:
-            yield SinkState(error_code=error.code, sink_id=sink_id)
-            continue
-        if sink is None:
-            yield SinkState(sink_id=sink_id, last_batch_id=NO_BATCH)
-        else:
-            yield SinkState(
-                sink_id=sink_id,
-                last_batch_id=sink.last_batch_id,
-                last_batch_time_ms=sink.last_update_timestamp_ms,
-                pending_transactions=len(sink.pending),
-            )
+def _state(sink_id: str, found: c.SinkAnswer | KafkaError) -> SinkState:
+    if isinstance(found, KafkaError):
+        return SinkState(error_code=found.code, sink_id=sink_id)
+    sink = found.sink
+    if sink is None:
+        return SinkState(sink_id=sink_id)
+    return SinkState(
+        sink_id=sink_id,
+        last_batch_id=sink.last_batch_id,
+        last_batch_time_ms=sink.last_update_timestamp_ms,
+        pending_transactions=len(sink.pending),
+    )
 
 
 def _responded(outcome: Any, convert: Any) -> Response:

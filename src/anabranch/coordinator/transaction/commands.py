@@ -17,7 +17,7 @@ Tasks are carried out by the broker, and what comes of each returns as one comma
 from dataclasses import dataclass
 
 from anabranch.coordinator.runtime.result import TimerKey
-from anabranch.coordinator.transaction.sink_state import Listed
+from anabranch.coordinator.transaction.sink_state import Listed, Sink
 from anabranch.coordinator.transaction.state import (
     NO_BATCH,
     NO_PRODUCER_EPOCH,
@@ -191,6 +191,13 @@ class AskSink:
     """Which batch of a sink was the last one: as durable as the answer to any command."""
 
     sink_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkAnswer:
+    """None for a sink that had no batch, or is forgotten."""
+
+    sink: Sink | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

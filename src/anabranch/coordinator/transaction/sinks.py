@@ -32,10 +32,11 @@ def sink_timer(sink_id: str) -> TimerKey:
 
 
 def ask_sink(sink: Sink | None) -> Result:
-    return Result(response=c.BatchAnswer(last_batch_id=_last_batch(sink)))
+    return Result(response=c.SinkAnswer(sink=sink))
 
 
-def _last_batch(sink: Sink | None) -> int:
+def last_batch(sink: Sink | None) -> int:
+    """The last batch of a sink, or none."""
     return NO_BATCH if sink is None else sink.last_batch_id
 
 
@@ -43,7 +44,7 @@ def _last_batch(sink: Sink | None) -> int:
 
 
 def commit_batch(sink: Sink | None, command: c.CommitBatch, now_ms: int) -> Result:
-    last_batch_id = _last_batch(sink)
+    last_batch_id = last_batch(sink)
     if _is_malformed(command):
         error = ErrorCode.INVALID_REQUEST
         return Result(response=c.BatchAnswer(error=error, last_batch_id=last_batch_id))
