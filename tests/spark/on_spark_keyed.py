@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import run_to_end
 from pyspark.sql import DataFrame, SparkSession
 from source_kit import create, numbered, options_of, produce
 
@@ -86,8 +87,7 @@ def test_keyed_map_with_another_number_of_branches_after_a_restart(
         result = keyed_map(frame, one, "key binary, number int, offset long", each="record")
         writer = result.writeStream.format("parquet").option("path", str(tmp_path / "out"))
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        run_to_end(writer.trigger(availableNow=True).start)
     rows = spark.read.parquet(str(tmp_path / "out")).orderBy("key", "offset").collect()
     found = collections.defaultdict(list)
     for row in rows:
@@ -120,8 +120,7 @@ def test_state_with_another_number_of_branches_after_a_restart(
         frame = spark.readStream.format("anabranch").options(**options).load()
         writer = frame.groupBy("key").count().writeStream.outputMode("update").foreachBatch(keep)
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        run_to_end(writer.trigger(availableNow=True).start)
     assert counts == collections.Counter(record.key for record in records)
 
 
