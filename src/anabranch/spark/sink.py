@@ -11,10 +11,12 @@ one task, and makes another writer for `commit` or `abort`. So writers hold plai
 """
 
 import contextlib
+import logging
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from pyspark import TaskContext
@@ -43,6 +45,8 @@ _COLLECT_BYTES: Final = 4 * 1024 * 1024
 _BATCH_PROPERTY: Final = "streaming.sql.batchId"
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
 _LANE: Final = "sink"
+
+_log = logging.getLogger(__name__)
 
 Messages = list[WriterCommitMessage | None]
 
@@ -139,6 +143,10 @@ def _write(
     """All rows of one task."""
     freeze_gc_once()
     task = _task()
+    first = next((one for one in rows if one.num_rows), None)
+    if first is None:  # nobody has to know of it
+        return TaskMessage(0, batch)
+    rows = chain([first], rows)
     if batch is not None:
         return _write_in_transaction(options, columns, batch, task, rows)
     producer = borrow_producer(options.link, options.producer)
@@ -167,8 +175,6 @@ def _write_in_transaction(
     producer = Producer(link, options.producer, identity)
     try:
         count = write_rows(options, columns, producer, rows, task.partitionId())
-        if not count:
-            return TaskMessage(0, batch)
         is_prepared = transactions.prepare(identity, batch)
     except BaseException:
         producer.close()
@@ -257,4 +263,6 @@ def _end(options: SinkOptions, messages: Messages, *, committed: bool) -> None:
     assert batch is not None
     identities = [one.identity for one in written if one.identity is not None]
     link = link_of(options.link, _LANE)
-    Transactions(link, options.producer).end_batch(batch, identities, committed=committed)
+    transactions = Transactions(link, options.producer)
+    if not transactions.end_batch(batch, identities, committed=committed) and committed:
+        _log.warning("%s was committed before; what was written now is dropped", batch)
