@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Here, because `test_on_spark` imports them.
-pytest.register_assert_rewrite("on_spark_sink", "on_spark_source", "source_kit")
+pytest.register_assert_rewrite(
+    "on_spark_keyed", "on_spark_pipeline", "on_spark_sink", "on_spark_source", "source_kit"
+)
 
 
 def has_java() -> bool:

@@ -149,8 +149,12 @@ def run_query(
 
 
 def _stop(query: "StreamingQuery", grace_s: float) -> None:
+    """After the batch that is under way; where records keep coming, the next is broken off."""
     end_s = time.monotonic() + grace_s
-    while query.isActive and _is_in_a_batch(query) and time.monotonic() < end_s:
+    done = _batches_done(query)
+    while query.isActive and _is_in_a_batch(query) and _batches_done(query) == done:
+        if time.monotonic() >= end_s:
+            break
         time.sleep(_POLL_S / 2)
     query.stop()
 
@@ -158,6 +162,11 @@ def _stop(query: "StreamingQuery", grace_s: float) -> None:
 def _is_in_a_batch(query: "StreamingQuery") -> bool:
     status = query.status
     return bool(status["isTriggerActive"] and status["isDataAvailable"])
+
+
+def _batches_done(query: "StreamingQuery") -> int:
+    last: Any = query.lastProgress
+    return -1 if last is None else int(last.batchId)
 
 
 def positions_of(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
