@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange
-from anabranch.spark.splits import Cut, Wish, cut_by_load, equal_cut, split_counts
+from anabranch.spark.splits import Cut, Split, Wish, cut_by_load, equal_cut, split_counts
 
 SLOTS = st.integers(0, SLOT_COUNT - 1)
 LOADS = st.dictionaries(SLOTS, st.floats(0.25, 1000), max_size=60)
@@ -88,6 +88,15 @@ def test_a_cut_stays_while_it_is_good() -> None:
     assert cut_by_load(4, {}) == equal_cut(4)
     assert cut_by_load(1, moved, first) == (ALL_SLOTS,)
     assert equal_cut(2) == (SlotRange(0, 32_768), SlotRange(32_768, SLOT_COUNT))
+
+
+def test_a_split_knows_its_siblings() -> None:
+    """By their first slots alone: a partition may have a thousand of them."""
+    cut = cut_by_load(3, {5: 100.0, 70: 100.0, 60_000: 100.0})
+    firsts = tuple(one.first for one in cut)
+    split = Split("t", bytes(16), 0, 0, 9, cut[1], firsts)
+    assert split.cut == cut
+    assert split.place == ("t", 0)
 
 
 SIZES = st.dictionaries(

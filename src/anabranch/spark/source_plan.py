@@ -55,8 +55,9 @@ class Planner:
             self._cuts[place] = cut
             # Only where records may be left out by a task must it know how.
             rule = self._positions.rule(place[0]) if len(cut) > 1 else DEFAULT_RULE
+            firsts = tuple(slots.first for slots in cut)
             found += [
-                InputPartition((self._split(place, intervals[place], slots, cut), rule))
+                InputPartition((self._split(place, intervals[place], slots, firsts), rule))
                 for slots in cut
             ]
         return found
@@ -69,9 +70,11 @@ class Planner:
                 " range in the tasks, each of which reads all of its partition"
             )
 
-    def _split(self, place: Place, interval: Interval, slots: SlotRange, cut: Cut) -> Split:
+    def _split(
+        self, place: Place, interval: Interval, slots: SlotRange, firsts: tuple[int, ...]
+    ) -> Split:
         topic_id = self._positions.topic_id(place[0])
-        return Split(place[0], topic_id, place[1], *interval, slots, cut)
+        return Split(place[0], topic_id, place[1], *interval, slots, firsts)
 
     def _intervals(
         self, start: Mapping[Place, int], end: Mapping[Place, int]

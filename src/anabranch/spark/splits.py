@@ -50,12 +50,17 @@ class Split:
     start_offset: int
     end_offset: int
     slots: SlotRange
-    cut: Cut
-    """The slots of all splits of the partition: who reads beside this one."""
+    firsts: tuple[int, ...]
+    """The first slots of all splits of the partition: who reads beside this one. Each split has
+    them, and there may be a thousand: so only these."""
 
     @property
     def place(self) -> Place:
         return self.topic, self.partition
+
+    @property
+    def cut(self) -> Cut:
+        return tuple(SlotRange(*pair) for pair in pairwise((*self.firsts, SLOT_COUNT)))
 
 
 def split_counts(sizes: Mapping[Place, int], wish: Wish) -> dict[Place, int]:
