@@ -16,6 +16,7 @@ from anabranch.engine.journal.partitions import partition_for
 from anabranch.engine.log_directory import DirectoryError
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.observe import metrics as m
 
 Make = Callable[..., Transactions]
 SHARDS = 5
@@ -129,6 +130,8 @@ def test_a_batch(make_transactions: Make, overrides: tuple[str, ...]) -> None:
     batch = tasks(transactions, 4)
     assert transactions.log().last_stable_offset == 0
     assert last_batch(transactions) is None
+    found = dict(transactions.broker.transactions.collect_metrics())
+    assert found[m.TRANSACTIONS_PREPARED] == {(): 3}
     assert commit(transactions, 4, batch) == c.BatchAnswer(last_batch_id=4)
     check_whole(transactions, batch, COMMIT)
     assert states(transactions) == ["CompleteCommit"] * 3
@@ -139,8 +142,9 @@ def test_a_batch(make_transactions: Make, overrides: tuple[str, ...]) -> None:
     assert prepare(transactions, again[0], 4) == (NONE, 4)
     assert states(transactions, ("task-9",)) == ["CompleteAbort"]
     assert commit(transactions, 4, again) == replay
-    sinks = transactions.broker.transactions.sinks
-    assert (sinks.committed, sinks.replayed) == (1, 2)
+    found = dict(transactions.broker.transactions.collect_metrics())
+    assert found[m.SINK_BATCHES] == {("committed",): 1, ("replayed",): 2}
+    assert found[m.TRANSACTIONS_PREPARED] == {(): 0}
 
 
 def test_prepared_before_the_batch_was_committed_otherwise(make_transactions: Make) -> None:

@@ -38,8 +38,6 @@ class SinkBatches:
 
     def __init__(self, coordinator: "TransactionCoordinator") -> None:
         self._coordinator = coordinator
-        self.committed = 0
-        self.replayed = 0
 
     # Requests -------------------------------------------------------------------------------------
 
@@ -122,8 +120,9 @@ class SinkBatches:
 
     def _count(self, answer: c.BatchAnswer | KafkaError) -> c.BatchAnswer | KafkaError:
         if not isinstance(answer, KafkaError) and answer.error is ErrorCode.NONE:
-            self.replayed += answer.is_replay
-            self.committed += not answer.is_replay
+            metrics = self._coordinator.metrics
+            metrics.batches_replayed += answer.is_replay
+            metrics.batches_committed += not answer.is_replay
         return answer
 
     def ask_all(self, sink_ids: Sequence[str]) -> Any:

@@ -188,6 +188,17 @@ TRANSACTION_TIMEOUTS = Metric(
     Kind.COUNTER,
     "Transactions that were aborted because their producer did not end them in time.",
 )
+TRANSACTIONS_PREPARED = Metric(
+    "anabranch_transactions_prepared",
+    Kind.GAUGE,
+    "Ongoing transactions that are prepared and wait for the batch of a sink.",
+)
+SINK_BATCHES = Metric(
+    "anabranch_sink_batches_total",
+    Kind.COUNTER,
+    "Batches of sinks that were committed, and those that were dropped because they had been.",
+    ("outcome",),
+)
 
 METRICS = (
     BUILD_INFO,
@@ -216,6 +227,8 @@ METRICS = (
     TRANSACTION_OLDEST_SECONDS,
     TRANSACTION_MARKERS,
     TRANSACTION_TIMEOUTS,
+    TRANSACTIONS_PREPARED,
+    SINK_BATCHES,
 )
 
 
