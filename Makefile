@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams lock clean help
+.PHONY: run demo test setup lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams compat-spark lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -23,6 +23,9 @@ $(STAMP): requirements.lock pyproject.toml $(wildcard src/anabranch/branch/*.c s
 
 run: setup       ## start a broker on localhost:9092 with its data in ./anabranch-data
 	@$(BIN)/anabranch serve
+
+demo: setup      ## a broker, orders and a pipeline over them (needs Java 17)
+	@$(BIN)/anabranch demo
 
 lint: setup      ## ruff, mypy --strict, import layers
 	$(BIN)/ruff check .
@@ -77,9 +80,12 @@ compat-go: setup ## franz-go's groups, KIP-848 and classic, against us (needs Go
 compat-streams: setup ## Kafka Streams with exactly_once_v2, killed and restarted, against us (needs Java 17 and Maven)
 	$(BIN)/python compat/streams/run.py
 
+compat-spark: setup ## Spark's own connector for Kafka against us (needs pyspark, Java 17 and Maven)
+	$(BIN)/python compat/spark/run.py
+
 lock: setup      ## pin the newest versions of all dependencies again
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --group dev --generate-hashes --no-emit-index-url \
+	$(BIN)/uv pip compile pyproject.toml --extra spark --group dev --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --no-header --universal --python-version 3.11 --upgrade -o requirements.lock
 
 clean:           ## remove what setup and the tests made

@@ -444,7 +444,7 @@ def test_markers_that_reach_the_disk_after_the_stop(make_transactions: Make, lin
     transactions.broker.transactions.stop()
     transactions.loop.finish_jobs()
     assert lines == []
-    assert transactions.driver.shard.transaction(ID).state.is_prepared  # type: ignore[union-attr]
+    assert transactions.driver.shard.transaction(ID).state.is_decided  # type: ignore[union-attr]
     transactions.close()
     assert make_transactions().state == "CompleteCommit"
 

@@ -69,7 +69,7 @@ class Transactions:
 
     @property
     def driver(self) -> TransactionDriver:
-        return self.broker.transactions._driver(ID)
+        return self.broker.transactions.driver(ID)
 
     @property
     def transaction(self) -> Transaction:

@@ -10,8 +10,10 @@ from command_result import Result
 from confluent_kafka.admin import NewTopic
 from groups_kit import TIMEOUT_S, GroupsKit
 
+from anabranch.wire.messages.end_txn import END_TXN, EndTxnRequest
 from anabranch.wire.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from anabranch.wire.messages.produce import PRODUCE
+from anabranch.wire.messages.sink_batches import PrepareTxn
 from anabranch.wire.record_batch import TRANSACTIONAL_FLAG, Record, build_batch
 from support.broker_process import BrokerProcess
 from support.raw_client import RawClient, produce_request
@@ -134,6 +136,34 @@ def test_describe(transactions: Transactions, opened: Open) -> None:
     (document,) = transactions("describe", opened.id, "--format", "json").document
     assert (document["state"], document["partitions"]) == ("CompleteAbort", [])
     assert document["duration_ms"] is None
+
+
+def test_a_prepared_transaction(
+    transactions: Transactions, opened: Open, group_broker: BrokerProcess
+) -> None:
+    """It is Ongoing as in Kafka; describe says for which batch it waits, and it can be aborted."""
+    (document,) = transactions("describe", opened.id, "--format", "json").document
+    assert document["prepared_for"] is None
+    request = EndTxnRequest(
+        transactional_id=opened.id,
+        producer_id=document["producer_id"],
+        producer_epoch=document["producer_epoch"],
+        committed=False,
+        prepare=PrepareTxn(sink_id="shop", batch_id=7),
+    )
+    with RawClient(group_broker.bootstrap) as client:
+        assert client.send(END_TXN, 5, request).error_code == 0
+    result = transactions("describe", opened.id)
+    head, row = result.out.splitlines()
+    assert "PREPARED-FOR" in head and "batch 7 of sink shop" in row
+    (document,) = transactions("describe", opened.id, "--format", "json").document
+    assert document["state"] == "Ongoing"
+    assert (document["prepared_for"]["sink"], document["prepared_for"]["batch"]) == ("shop", 7)
+    rows = transactions("list", "--state", "Ongoing", "--format", "json").document
+    assert opened.id in {row["transactional_id"] for row in rows}
+    assert transactions("abort", opened.id, "--yes").code == 0
+    (document,) = transactions("describe", opened.id, "--format", "json").document
+    assert (document["state"], document["prepared_for"]) == ("CompleteAbort", None)
 
 
 def test_describe_producers(transactions: Transactions, opened: Open) -> None:

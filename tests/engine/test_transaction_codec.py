@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.coordinator.transaction.records import TransactionWritten
+from anabranch.coordinator.transaction.records import SinkWritten, TransactionWritten
+from anabranch.coordinator.transaction.sink_state import Listed, Sink
 from anabranch.coordinator.transaction.state import (
+    Preparation,
     Transaction,
     TransactionState,
     TransactionVersion,
@@ -39,7 +41,7 @@ def encoded(transaction: Transaction | None) -> tuple[bytes, bytes | None]:
 
 def read(value: bytes) -> Transaction:
     record = decode_transaction(KEY, value)
-    assert record is not None
+    assert isinstance(record, TransactionWritten)
     assert record.transactional_id == "tä"
     assert record.transaction is not None
     return record.transaction
@@ -124,6 +126,54 @@ def test_the_epoch_that_ended_a_transaction_follows_from_the_rest(
     assert ended_epoch(of_version_0) == -1
 
 
+PREPARATION = Preparation(sink_id="s", batch_id=7, prepared_ms=UPDATE_MS, retention_ms=1000)
+
+
+def test_what_a_transaction_is_prepared_for_is_a_tag_of_our_own() -> None:
+    """Number 10001, with the sink, the batch, since when and for how long."""
+    waiting = dataclasses.replace(ONGOING, partitions=frozenset(), preparation=PREPARATION)
+    value = unhex("0001", HEAD, "01", "01", TIMES, "03", PREVIOUS, VERSION_2)
+    value += unhex("914e 1b", "02 73 0000000000000007 0000000102030406 00000000000003e8 00")
+    assert encoded(waiting) == (KEY, value)
+    assert read(value) == waiting
+
+
+SINK_KEY = unhex("2710", "0002 c3a4")
+SINK_ROW = Sink(
+    sink_id="ä",
+    last_batch_id=7,
+    last_update_timestamp_ms=UPDATE_MS,
+    pending=(Listed(transactional_id="t", producer_id=P, producer_epoch=9),),
+)
+
+
+def test_a_sink_is_a_type_of_our_own() -> None:
+    """Number 10000: its last batch, when that was, and what is still to be committed."""
+    value = unhex("0000", "0000000000000007 0000000102030406")
+    value += unhex("02", "02 74 0102030405060708 0009 00", "00")
+    record = SinkWritten(sink_id="ä", sink=SINK_ROW)
+    assert encode_transactions([record]) == [(SINK_KEY, value)]
+    assert decode_transaction(SINK_KEY, value) == record
+
+
+def test_a_forgotten_sink_is_a_key_without_a_value() -> None:
+    """Both ways."""
+    record = SinkWritten(sink_id="ä", sink=None)
+    assert encode_transactions([record]) == [(SINK_KEY, None)]
+    assert decode_transaction(SINK_KEY, None) == record
+
+
+@given(st.binary(max_size=60))
+def test_a_damaged_sink_is_told(value: bytes) -> None:
+    """Any bytes are a record or a JournalError, and nothing else."""
+    try:
+        decode_transaction(SINK_KEY, b"\x00\x00" + value)
+    except JournalError as error:
+        assert "__transaction_state" in str(error)
+    with pytest.raises(JournalError):
+        decode_transaction(SINK_KEY, b"\x00\x01" + value)
+
+
 def test_a_forgotten_id_is_a_key_without_a_value() -> None:
     """Both ways."""
     assert encoded(None) == (KEY, None)
@@ -189,6 +239,14 @@ def transactions() -> st.SearchStrategy[Transaction]:
     states = [state for state in TransactionState if state.value not in ("Dead",)]
     places = st.tuples(st.text(max_size=4), st.integers(0, 2**31 - 1))
 
+    preparations = st.builds(
+        Preparation,
+        sink_id=st.text(max_size=4),
+        batch_id=ids,
+        prepared_ms=ids,
+        retention_ms=ids,
+    )
+
     def made(transaction: Transaction) -> Transaction:
         if transaction.state is TransactionState.EMPTY:
             transaction = dataclasses.replace(transaction, partitions=frozenset())
@@ -211,6 +269,7 @@ def transactions() -> st.SearchStrategy[Transaction]:
         start_timestamp_ms=ids,
         last_update_timestamp_ms=ids,
         client_transaction_version=st.sampled_from(TransactionVersion),
+        preparation=st.none() | preparations,
     ).map(made)
 
 

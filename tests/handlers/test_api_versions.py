@@ -45,14 +45,15 @@ def test_all_routes_are_advertised(node: Node, version: int) -> None:
 GROUP_VERSION = SupportedFeatureKey(name="group.version", min_version=0, max_version=1)
 TRANSACTION_VERSION = SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2)
 COOPERATION = SupportedFeatureKey(name="cooperative.consumption", min_version=1, max_version=1)
+SINK_BATCHES = SupportedFeatureKey(name="sink.batches", min_version=1, max_version=1)
 
 
 @pytest.mark.parametrize(
     ("version", "supported"),
     [
-        (3, [COOPERATION]),
-        (4, [GROUP_VERSION, TRANSACTION_VERSION, COOPERATION]),
-        (5, [GROUP_VERSION, TRANSACTION_VERSION, COOPERATION]),
+        (3, [COOPERATION, SINK_BATCHES]),
+        (4, [GROUP_VERSION, TRANSACTION_VERSION, COOPERATION, SINK_BATCHES]),
+        (5, [GROUP_VERSION, TRANSACTION_VERSION, COOPERATION, SINK_BATCHES]),
     ],
 )
 @pytest.mark.parametrize("is_on", ["true", "false"])
@@ -80,6 +81,7 @@ def test_the_features_that_are(
     assert answer.finalized_features == [
         finalized("group.version", level),
         finalized("transaction.version", 2),
+        finalized("sink.batches", 1),
         finalized("cooperative.consumption", 1),
     ]
 
@@ -87,11 +89,12 @@ def test_the_features_that_are(
 def test_cooperative_consumption_that_is_turned_off(node: Node) -> None:
     """The feature is not finalized while the broker takes no individual commits."""
     names = lambda: [one.name for one in node.call(asking(), 3).finalized_features]  # noqa: E731
-    assert names() == ["group.version", "transaction.version", "cooperative.consumption"]
+    always = ["group.version", "transaction.version", "sink.batches"]
+    assert names() == [*always, "cooperative.consumption"]
     node.broker.set_broker_configs("", {"group.individual.commit.enable": "false"})
-    assert names() == ["group.version", "transaction.version"]
+    assert names() == always
     node.broker.set_broker_configs("", {"group.individual.commit.enable": "true"})
-    assert names() == ["group.version", "transaction.version", "cooperative.consumption"]
+    assert names() == [*always, "cooperative.consumption"]
 
 
 def test_versions_that_clients_look_for() -> None:
@@ -107,7 +110,7 @@ def test_versions_that_clients_look_for() -> None:
         "CreateTopics": (0, 7),
         "DeleteTopics": (1, 6),
         "DeleteRecords": (0, 2),
-        "InitProducerId": (0, 5),
+        "InitProducerId": (0, 6),
         "OffsetForLeaderEpoch": (2, 4),
         "DescribeConfigs": (1, 4),
         "AlterConfigs": (0, 2),

@@ -42,7 +42,7 @@ def test_an_open_transaction(transaction_node: TransactionNode) -> None:
 def test_a_marker_that_is_missing(
     transaction_node: TransactionNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a prepared transaction only the partitions are told whose marker is still missing."""
+    """Of a decided transaction only the partitions are told whose marker is still missing."""
     node = transaction_node
     producer = node.start_producer()
     node.produce(producer, ("t", 0), ("t", 1))

@@ -9,7 +9,12 @@ from anabranch.branch.slots import slot_of_key
 from anabranch.model.errors import ErrorCode
 from anabranch.model.sub_codes import SubCode
 from anabranch.model.units import SLOT_COUNT, SlotRange, hashes_of
-from anabranch.wire.messages.cooperation import KeyRange, RangeFetch, RangeFetchAnswer
+from anabranch.wire.messages.cooperation import (
+    KeyRange,
+    RangeCut,
+    RangeFetch,
+    RangeFetchAnswer,
+)
 from anabranch.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from anabranch.wire.record_batch import Record, build_batch, iter_headers, iter_records
 from support.fake_loop import FakeLoop
@@ -38,9 +43,19 @@ def topic(node: Node, loop: FakeLoop) -> Any:
     return made
 
 
-def fetch(node: Node, asked: RangeFetch, offset: int = 0, **more: Any) -> PartitionData:
+def fetch(
+    node: Node,
+    asked: RangeFetch,
+    offset: int = 0,
+    cut: RangeCut | None = None,
+    **more: Any,
+) -> PartitionData:
     partition = FetchPartition(
-        partition=0, fetch_offset=offset, partition_max_bytes=BIG, range_fetch=asked
+        partition=0,
+        fetch_offset=offset,
+        partition_max_bytes=BIG,
+        range_fetch=asked,
+        range_cut=cut,
     )
     more.setdefault("topic", "orders")
     request = FetchRequest(
@@ -139,3 +154,58 @@ def test_tables_are_shared_and_forgotten(node: Node, topic: Any) -> None:
     assert len(tails) == len(source.branch_tails) == 2
     node.broker.delete_topic(topic)
     assert (len(tails), source.branch_tails) == (0, [])
+
+
+def _filled(node: Node, name: str) -> Any:
+    made = node.create_topic(name)
+    records = [Record(i, NOW_MS, key, b"v", ()) for i, key in enumerate(KEYS)]
+    batch = bytearray(build_batch(records, base_offset=0))
+    made.partitions[0].log.append(memoryview(batch), now_ms=NOW_MS)
+    return made
+
+
+def cut_of(*ranges: SlotRange) -> RangeCut:
+    return RangeCut(ranges=[key_range(slots) for slots in ranges])
+
+
+def test_readers_without_a_group_who_say_how_they_cut(node: Node, loop: FakeLoop) -> None:
+    """They may read every plain topic by range, and share one table."""
+    made = _filled(node, "plain")
+    halves = cut_of(LOW, HIGH)
+    low = fetch(node, wanted(LOW), topic="plain", cut=halves)
+    high = fetch(node, wanted(HIGH), topic="plain", cut=halves)
+    assert sorted([*keys_in(low), *keys_in(high)]) == sorted(KEYS)
+    assert keys_in(low) == [key for key in KEYS if slot_of_key(key) < HALF]
+    assert low.range_fetch == RangeFetchAnswer(covered_offset=40, ranges=[key_range(LOW)])
+    assert len(node.broker.range_tails) == 1
+    odd = fetch(node, wanted(SlotRange(0, 5)), topic="plain", cut=halves)
+    assert odd.error_code == 0
+    assert len(made.partitions[0].branch_tails) == 2
+
+
+def test_a_cut_frees_nobody_from_his_group(node: Node, loop: FakeLoop) -> None:
+    """Who names a group reads by its rules; branch topics and nonsense are refused as ever."""
+    source = _filled(node, "plain")
+    halves = cut_of(LOW, HIGH)
+    member = wanted(LOW, group_id="g", member_id="m", member_epoch=1)
+    data = fetch(node, member, topic="plain", cut=halves)
+    assert data.range_fetch.sub_code == SubCode.TOPIC_RANGE_FETCH_NOT_ALLOWED
+    node.broker.topics.create_branch_topic("by-key", source, 2, {})
+    data = fetch(node, wanted(LOW), topic="by-key", cut=halves)
+    assert data.range_fetch.sub_code == SubCode.TOPIC_RANGE_FETCH_NOT_ALLOWED
+    for nonsense in (
+        cut_of(LOW, SlotRange(HALF - 1, SLOT_COUNT)),
+        cut_of(*(SlotRange(i, i + 1) for i in range(1025))),
+    ):
+        data = fetch(node, wanted(LOW), topic="plain", cut=nonsense)
+        assert data.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_cuts_that_keep_moving_are_forgotten(node: Node, loop: FakeLoop) -> None:
+    """A partition keeps the tables of its latest cuts only: every append looks at each."""
+    made = _filled(node, "plain")
+    for middle in range(1, 100):
+        low, high = SlotRange(0, middle), SlotRange(middle, SLOT_COUNT)
+        data = fetch(node, wanted(low), topic="plain", cut=cut_of(low, high))
+        assert data.error_code == 0
+    assert len(made.partitions[0].branch_tails) == len(node.broker.range_tails) == 32

@@ -15,6 +15,8 @@ _SERVE = (
 class BrokerProcess:
     """Start, stop, kill and restart one broker on one data folder."""
 
+    serve = _SERVE
+
     def __init__(self, data_dir: Path, overrides: dict[str, str] | None = None) -> None:
         self.data_dir = data_dir
         self.overrides = overrides or {}
@@ -45,7 +47,7 @@ class BrokerProcess:
         }
         with self._log_path.open("a") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _SERVE, *(f"{k}={v}" for k, v in settings.items())],
+                [sys.executable, "-c", self.serve, *(f"{k}={v}" for k, v in settings.items())],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

@@ -27,7 +27,8 @@ from anabranch.wire.api import Api
 from anabranch.wire.messages.table import APIS
 
 # The ranges of Apache Kafka 4.x, and below them what older clients still send: Produce 0-2
-# (advertised for librdkafka's sake), OffsetCommit 0-1, OffsetFetch 0 and CreateTopics 0-1.
+# (advertised for librdkafka's sake), OffsetCommit 0-1, OffsetFetch 0 and CreateTopics 0-1; and of
+# what is not stable in Kafka, InitProducerId 6.
 SERVED = {
     0: (0, 13),
     1: (4, 18),
@@ -46,7 +47,7 @@ SERVED = {
     19: (0, 7),
     20: (1, 6),
     21: (0, 2),
-    22: (0, 5),
+    22: (0, 6),
     23: (2, 4),
     24: (0, 5),
     25: (0, 4),

@@ -35,12 +35,13 @@ static PyObject *py_crc32c(PyObject *Py_UNUSED(module), PyObject *data) {
     return PyLong_FromUnsignedLong(crc);
 }
 
-static PyObject *py_whole_batches(PyObject *Py_UNUSED(module), PyObject *data) {
+static PyObject *py_whole_batches(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_buffer view;
-    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) return NULL;
+    long long end_offset = INT64_MAX;
+    if (!PyArg_ParseTuple(args, "y*|L:whole_batches", &view, &end_offset)) return NULL;
     Py_ssize_t size;
     Py_BEGIN_ALLOW_THREADS
-    size = whole_batches(view.buf, (Bytes)view.buf + view.len);
+    size = whole_batches(view.buf, (Bytes)view.buf + view.len, end_offset);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&view);
     return PyLong_FromSsize_t(size);
@@ -89,13 +90,16 @@ static PyObject *py_compressed_batches(PyObject *Py_UNUSED(module), PyObject *ar
 static PyMethodDef methods[] = {
     {"xxh64", py_xxh64, METH_O, "XXH64 with seed 0."},
     {"crc32c", py_crc32c, METH_O, "CRC-32C."},
-    {"whole_batches", py_whole_batches, METH_O, "How many bytes of whole batches there are."},
+    {"whole_batches", py_whole_batches, METH_VARARGS, "How many bytes of whole batches there are."},
     {"compressed_batches", py_compressed_batches, METH_VARARGS,
      "(position, size, codec) of the payload of each compressed batch with records."},
     {"split", py_split, METH_VARARGS, "Sort the records of batches by their slots."},
     {"progress", py_progress, METH_VARARGS, "Count records by branch over slot index blocks."},
     {"withhold", py_withhold, METH_VARARGS, "Take out the records whose offsets are in a set."},
     {"read_records", py_read_records, METH_VARARGS, "Records as columns."},
+    {"arrow_rows", py_arrow_rows, METH_VARARGS, "Records as the buffers of Arrow's columns."},
+    {"record_targets", py_record_targets, METH_VARARGS, "The partition of each row."},
+    {"encode_records", py_encode_records, METH_VARARGS, "Arrow's columns as records of batches."},
     {"fields", py_fields, METH_VARARGS, "The keys or values of a column, as bytes."},
     {NULL, NULL, 0, NULL},
 };

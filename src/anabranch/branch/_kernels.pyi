@@ -10,8 +10,11 @@ def xxh64(data: Buffer, /) -> int:
 def crc32c(data: Buffer, /) -> int:
     """CRC-32C, the checksum of record batches."""
 
-def whole_batches(data: Buffer, /) -> int:
-    """How many bytes of whole batches of format v2, whose offsets rise, `data` begins with."""
+def whole_batches(data: Buffer, end_offset: int = ..., /) -> int:
+    """How many bytes of whole batches of format v2, whose offsets rise, `data` begins with.
+
+    Only those that begin before `end_offset` count.
+    """
 
 def compressed_batches(
     batches: Buffer, ranges: bytes | None = None, /
@@ -91,6 +94,98 @@ def read_records(
 
 def fields(buffer: Buffer, starts: Buffer, sizes: Buffer, /) -> list[bytes | None]:
     """The keys or values of a column; ValueError when one does not lie in `buffer`."""
+
+ArrowColumn = tuple[bytes | None, bytes, bytes]
+"""Validity bitmap (None when nothing is null), int32 offsets, and the bytes they point into."""
+
+ArrowRows = tuple[
+    int,
+    int,
+    ArrowColumn | None,
+    ArrowColumn | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    ArrowColumn | None,
+    ArrowColumn | None,
+    ArrowColumn | None,
+]
+
+def arrow_rows(
+    batches: Buffer,
+    payloads: Sequence[bytes | None],
+    is_null_key_ordered: bool,
+    ordering_header: bytes | None,
+    from_offset: int,
+    end_offset: int,
+    first_slot: int,
+    end_slot: int,
+    aborted: Buffer,
+    wanted: int,
+    /,
+) -> ArrowRows | tuple[int, int]:
+    """Records of an offset interval and of a range of slots, as the buffers of Arrow's columns.
+
+    `payloads` and ValueError are as for `split`; ValueError also for a range without slots, or for
+    more than 2 GiB. `aborted` has int64 pairs, producer id and first offset of a transaction, by
+    offset: its records are left out. `wanted` adds up 1 for keys, 2 for values, 4 for offsets, 8
+    for timestamps, 16 for their types and 32 for headers.
+
+    Returns (state, base offset) of the first batch that concerns the interval and cannot be read;
+    the states are those of `read_records`. Otherwise (count, next_offset, keys, values, offsets,
+    timestamps, types, headers, header_names, header_values), where what is not wanted is None:
+    int64 offsets and microseconds, int32 types (1: log append time), and for the headers the lists
+    (no data), names that are UTF-8 for sure, and values. Buffers may be longer than their columns.
+    `next_offset` follows the last batch; -1 when there is none.
+    """
+
+GivenColumn = tuple[Buffer | None, Buffer, Buffer | None, int]
+"""The buffers of an Arrow array: validity, int32 offsets or numbers, data; and its offset."""
+
+def record_targets(
+    count: int,
+    topics: GivenColumn | None,
+    keys: GivenColumn | None,
+    given: GivenColumn | None,
+    partitions: Buffer,
+    sticky_first: int,
+    sticky_rows: int,
+    /,
+) -> tuple[bytes, int, int]:
+    """The target of each of `count` rows: a partition of one of some topics.
+
+    `partitions` has an int32 for each topic, how many partitions it has; its targets follow those
+    of the topics before. `topics` has the number of each row's topic (None: there is only one),
+    `given` the partition that a row names. Others go by murmur2 of their keys; of those without a
+    key, the first `sticky_rows` go to partition `sticky_first`, as many to the next one, and so on.
+    ValueError when the buffers are too small for their rows.
+
+    Returns an int32 array; how many rows had neither key nor partition; and the first row that has
+    no topic, or names a partition that its topic does not have, -1 when there is none.
+    """
+
+def encode_records(
+    count: int,
+    targets: Buffer,
+    targets_count: int,
+    keys: GivenColumn | None,
+    values: GivenColumn | None,
+    headers: GivenColumn | None,
+    header_names: GivenColumn | None,
+    header_values: GivenColumn | None,
+    headers_count: int,
+    batch_size_max: int,
+    /,
+) -> list[tuple[int, int, bytearray]]:
+    """Rows as the records of batches, in the order in which the batches begin.
+
+    `headers` are lists of the `headers_count` names and values. A target's batch ends before the
+    record with which it would have more than `batch_size_max` bytes. ValueError when columns do
+    not fit their buffers, a header has no name, or a record has more than 2 GiB.
+
+    Returns (target, count of records, batch) of each; the batch begins with 61 bytes that are to
+    become its header, whose timestamp is that of all of its records.
+    """
 
 def progress(
     index: Buffer, watermarks: bytes, floors: bytes, end_offset: int, /

@@ -253,7 +253,7 @@ def read_records(
     """
     view = memoryview(batches).cast("B")
     whole = view[: _kernels.whole_batches(view)]
-    tail = _read_tail(view[len(whole) :])
+    tail = damage_of_tail(view[len(whole) :])
     part, payloads = open_batches(
         whole,
         _kernels.compressed_batches(whole),
@@ -285,7 +285,7 @@ def _batch(fields: tuple[int, ...]) -> ReadBatch:
     return ReadBatch._make((*fields[:_STATE_POS], _DAMAGES[fields[_STATE_POS]]))
 
 
-def _read_tail(tail: memoryview) -> DamagedBatch | None:
+def damage_of_tail(tail: memoryview) -> DamagedBatch | None:
     """What follows the last whole batch, unless it is only the beginning of another."""
     if len(tail) <= _MAGIC_POS:
         return None

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from anabranch.model.errors import ErrorCode, KafkaError
-from anabranch.wire.messages.cooperation import RangeFetch
+from anabranch.wire.messages.cooperation import RangeCut, RangeFetch
 
 EPOCH_INITIAL = 0
 EPOCH_FINAL = -1
@@ -38,6 +38,8 @@ class FetchedPartition:
     log_start_offset: int = -1
     # The key ranges that are wanted, where not all records are.
     range_fetch: RangeFetch | None = None
+    # Who reads beside this one, if no group says so.
+    range_cut: RangeCut | None = None
 
 
 @dataclass(slots=True)

@@ -5,7 +5,10 @@ waiting and the same waking; only that its ranges are cut where its group has cu
 of a group read by one table, so one pass over the log serves them all; a reader whose ranges are
 not among the group's (it is about to lose some) has a table of its own.
 
-Tables follow assignments, which change. Those that were not used for longest are forgotten.
+Readers without a group may say who reads beside them, to the same end.
+
+Tables follow assignments, which change. Those that were not used for longest are forgotten, of all
+and of each partition.
 """
 
 from collections import OrderedDict
@@ -18,6 +21,7 @@ from anabranch.log.partition_log import PartitionLog
 from anabranch.model.units import SlotRange
 
 _TAILS_MAX = 512
+_PARTITION_TAILS_MAX = 32  # an append looks at each
 
 Ranges = tuple[SlotRange, ...]
 _Key = tuple[Partition, tuple[Ranges, ...]]
@@ -46,7 +50,7 @@ class RangeTails:
         tail = self._tails.get(key)
         if tail is None:
             tail = self._tails[key] = _new_tail(source, outputs)
-            self._shrink()
+            self._shrink(source)
         else:
             self._tails.move_to_end(key)
         return tail.branches[outputs.index(ranges)]
@@ -67,10 +71,15 @@ class RangeTails:
             self._drop(key)
             Purgatory.finish_all(branches)
 
-    def _shrink(self) -> None:
-        if len(self._tails) > _TAILS_MAX:
+    def _shrink(self, source: Partition) -> None:
+        is_full = len(self._tails) > _TAILS_MAX
+        if is_full or len(source.branch_tails) > _PARTITION_TAILS_MAX:
             # Somebody may be waiting there; the next one has had its time.
-            idle = (key for key, tail in self._tails.items() if not tail.parked_count)
+            idle = (
+                key
+                for key, tail in self._tails.items()
+                if not tail.parked_count and (is_full or key[0] is source)
+            )
             oldest = next(idle, None)
             if oldest is not None:
                 self._drop(oldest)

@@ -6,17 +6,20 @@ queries read its state.
 
 Loading carries out what was decided before the broker went down, and so has to come after the logs
 and the groups, and before any client can write: a marker ends whatever its producer has open.
+Batches of sinks are about several shards: see `sink_batches`.
 """
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.deferred import Deferred
+from anabranch.broker.sink_batches import SinkBatches
 from anabranch.broker.topics import Topic
 from anabranch.broker.transaction_driver import TransactionDriver
 from anabranch.broker.transaction_metrics import TransactionMetrics
+from anabranch.config.transaction_settings import TWO_PHASE_COMMIT
 from anabranch.coordinator.transaction import commands as c
 from anabranch.coordinator.transaction.describe import DescribedTransaction, describe_transaction
 from anabranch.coordinator.transaction.producer import init_producer_id
@@ -35,7 +38,7 @@ TRANSACTION_TOPIC = "__transaction_state"
 # An id is one record with all its partitions: large transactions need large batches.
 _JOURNAL_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 # What may take another producer id, where the epochs of the present one are used up.
-_TAKE_PRODUCER_ID = (c.InitProducerId, c.EndTxn, c.AbortTransaction)
+_TAKE_PRODUCER_ID = (c.InitProducerId, c.EndTxn, c.AbortTransaction, c.EndPrepared)
 
 
 class TransactionCoordinator:
@@ -47,9 +50,13 @@ class TransactionCoordinator:
         self._settings = TransactionSettings(
             max_timeout_ms=broker.get_int("transaction.max.timeout.ms"),
             id_expiration_ms=broker.get_int("transactional.id.expiration.ms"),
+            is_two_phase_commit_enabled=broker.get_bool(TWO_PHASE_COMMIT),
+            prepared_retention_ms=broker.get_int("transaction.prepared.retention.ms"),
+            sink_expiration_ms=broker.get_int("transaction.sink.expiration.ms"),
         )
         self.metrics = TransactionMetrics()
         self._drivers: list[TransactionDriver] = []
+        self.sinks = SinkBatches(self)
         topic = broker.topics.get(TRANSACTION_TOPIC)
         if topic is not None:
             self._open(topic)
@@ -57,12 +64,18 @@ class TransactionCoordinator:
     def _open(self, topic: Topic) -> None:
         self._drivers = [
             TransactionDriver(
-                partition, self._settings, self._broker, self._steady_ms, self.metrics
+                partition,
+                self._settings,
+                self._broker,
+                self._steady_ms,
+                self.metrics,
+                self.sinks,
             )
             for partition in topic.partitions
         ]
         for driver in self._drivers:
             driver.load()
+        self.sinks.resume()
 
     def start(self) -> None:
         """The loop runs: let the timers of what was loaded run too."""
@@ -110,7 +123,7 @@ class TransactionCoordinator:
         if transactional_id is None:
             assert isinstance(command, c.InitProducerId)
             return self._init_idempotent(command)
-        driver = self._driver(transactional_id)
+        driver = self.driver(transactional_id)
         if (
             isinstance(command, _TAKE_PRODUCER_ID)
             and transactional_id
@@ -164,9 +177,15 @@ class TransactionCoordinator:
         answer = init_producer_id(None, command, self._settings, now_ms).response
         return answer
 
-    def _driver(self, transactional_id: str) -> TransactionDriver:
+    @property
+    def drivers(self) -> Sequence[TransactionDriver]:
+        """All shards; none while there is no journal."""
+        return self._drivers
+
+    def driver(self, name: str) -> TransactionDriver:
+        """The shard that owns a transactional id, or a sink."""
         self.ensure_journal()
-        return self._drivers[partition_for(transactional_id, len(self._drivers))]
+        return self._drivers[partition_for(name, len(self._drivers))]
 
     def _new_producer_id(self) -> int | None:
         """Another producer id, or None while none can be had, the disk being full for example."""
@@ -191,13 +210,25 @@ class TransactionCoordinator:
         """One transactional id as it is now; NOT_COORDINATOR when its shard cannot be read."""
         if not self._drivers:
             return describe_transaction(transactional_id, None)
-        driver = self._driver(transactional_id)
+        driver = self.driver(transactional_id)
         driver.check_serving()
         transaction = driver.shard.transaction(transactional_id)
-        if transaction is None or not transaction.state.is_prepared:
+        if transaction is None or not transaction.state.is_decided:
             return describe_transaction(transactional_id, transaction)
         missing = driver.shard.missing(transactional_id)
         return describe_transaction(transactional_id, transaction, missing)
+
+    def is_prepared(self, transactional_id: str) -> bool:
+        """Whether a transaction takes no records any more, whatever its partitions say.
+
+        Where its shard cannot be read it may be so.
+        """
+        if not self._drivers:
+            return False
+        driver = self.driver(transactional_id)
+        transaction = driver.shard.transaction(transactional_id)
+        is_prepared = transaction is not None and transaction.is_prepared
+        return is_prepared or driver.refusal is not None
 
     def collect_metrics(self) -> Iterator[tuple[m.Metric, m.Values]]:
         """What was counted, and the transactions as they are; nothing of refused shards."""

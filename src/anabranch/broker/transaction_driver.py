@@ -8,7 +8,7 @@ everything with NOT_COORDINATOR until the broker is started again.
 
 Rules
 - A marker is written only after its decision is in the journal; where the journal has to be on disk
-  (`flush.on.acks.all`, `flush.messages`), only after it is. Until then the transaction is prepared,
+  (`flush.on.acks.all`, `flush.messages`), only after it is. Until then the transaction is decided,
   and everything else about it is told CONCURRENT_TRANSACTIONS.
 - Where answers wait for the disk, they all do: none may follow from a decision that can be lost.
 - Markers are written in the turn of the loop that lets them be, so that who ends a transaction is
@@ -45,6 +45,7 @@ from anabranch.observe import logs
 
 if TYPE_CHECKING:
     from anabranch.broker.broker import Broker
+    from anabranch.broker.sink_batches import SinkBatches
 
 # A shard whose journal fails again and again is read again only so often.
 _RELOAD_PAUSE_MS = 1_000
@@ -65,18 +66,23 @@ class TransactionDriver:
         broker: "Broker",
         steady_ms: Callable[[], int],
         metrics: TransactionMetrics,
+        sinks: "SinkBatches",
     ) -> None:
         self.partition = partition
         self._settings = settings
         self._broker = broker
         self._metrics = metrics
-        self.shard = TransactionShard(settings)
+        self._sinks = sinks
+        self.shard = self._new_shard()
         # Why nothing is served, while that is so.
         self.refusal: KafkaError | None = None
         self._clock = ShardClock(steady_ms, self._ring, broker.wake_fetches)
         self._reload_from_ms = 0
         # The decisions whose markers could not all be written, by transactional id.
         self._failing: dict[str, int] = {}
+
+    def _new_shard(self) -> TransactionShard:
+        return TransactionShard(self._settings, self._sinks.is_claimed)
 
     @property
     def _name(self) -> str:
@@ -91,8 +97,8 @@ class TransactionDriver:
         """
         self.refusal = None
         self._clock.clear()
-        self.shard = TransactionShard(self._settings)
-        shard = TransactionShard(self._settings)
+        self.shard = self._new_shard()
+        shard = self._new_shard()
         now_ms = self._broker.now_ms()
         log = self.partition.log
         skipped: Counter[int] = Counter()
@@ -242,6 +248,8 @@ class TransactionDriver:
                 break
             if isinstance(task, c.AllocateProducerId):
                 self._allocate(task)
+            elif isinstance(task, c.EndListed):
+                later = self._sinks.end_listed(task)
             elif self._is_wanted(task):
                 later = self._end(task)
         return later
@@ -262,7 +270,7 @@ class TransactionDriver:
         """Whether the transaction still waits for these markers."""
         transactional_id = task.transactional_id
         transaction = self.shard.transaction(transactional_id)
-        if transaction is None or not transaction.state.is_prepared:
+        if transaction is None or not transaction.state.is_decided:
             return False
         return task == wanted_markers(transaction, self.shard.missing(transactional_id))
 

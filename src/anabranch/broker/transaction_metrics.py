@@ -22,6 +22,8 @@ class TransactionMetrics:
     markers_written: int = 0
     markers_failed: int = 0
     timed_out: int = 0
+    batches_committed: int = 0
+    batches_replayed: int = 0
 
     def collect(
         self, transactions: Iterable[Transaction], now_ms: int
@@ -29,8 +31,10 @@ class TransactionMetrics:
         """What was counted, and the transactions as they are now."""
         states: Counter[TransactionState] = Counter()
         oldest_ms = now_ms
+        prepared = 0
         for transaction in transactions:
             states[transaction.state] += 1
+            prepared += transaction.is_prepared
             if not transaction.state.is_idle:
                 oldest_ms = min(oldest_ms, transaction.start_timestamp_ms)
         yield m.TRANSACTIONS, {(state.value,): states[state] for state in _KEPT}
@@ -40,3 +44,8 @@ class TransactionMetrics:
             {("written",): self.markers_written, ("failed",): self.markers_failed},
         )
         yield m.TRANSACTION_TIMEOUTS, {(): self.timed_out}
+        yield m.TRANSACTIONS_PREPARED, {(): prepared}
+        yield (
+            m.SINK_BATCHES,
+            {("committed",): self.batches_committed, ("replayed",): self.batches_replayed},
+        )

@@ -51,6 +51,12 @@ COMMANDS: Final = {
         "anabranch.cli.transactions.commands:transactions",
         "See what transactions are doing, and abort those that hang.",
     ),
+    "pipeline": LazyCommand(
+        "anabranch.cli.pipeline.commands:pipeline", "Make and run pipelines on Spark."
+    ),
+    "demo": LazyCommand(
+        "anabranch.cli.pipeline.demo:demo", "Watch a pipeline work: broker, orders and Spark."
+    ),
     "log": LazyCommand("anabranch.cli.log.dump:log", "Look into log files without a broker."),
 }
 

@@ -180,6 +180,20 @@ _JSON_FIELDS = (
             " `partition`, `coordinator_epoch`, `start_offset`"
         ),
     ),
+    ("pipeline new", "object", "`pipeline`, `folder`, `files` (list)"),
+    (
+        "pipeline run, demo",
+        "object per line",
+        "`query`, `batch`, `rows`, `rows_per_second`, `duration_ms`, `lag`",
+    ),
+    (
+        "pipeline status",
+        "object",
+        (
+            "`pipeline`, `group`, `total_lag`, `partitions` (list of `topic`, `partition`,"
+            " `current_offset`, `log_end_offset`, `lag`)"
+        ),
+    ),
     (
         "log dump",
         "object per line",

@@ -99,7 +99,6 @@ _NAMES = frozenset(
         "transaction.state.log.load.buffer.size",
         "transaction.state.log.min.isr",
         "transaction.state.log.replication.factor",
-        "transaction.two.phase.commit.enable",
         "unclean.leader.election.interval.ms",
         "unstable.api.versions.enable",
         "unstable.feature.versions.enable",

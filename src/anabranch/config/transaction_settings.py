@@ -14,6 +14,7 @@ from anabranch.config.setting import (
 TRANSACTIONS = "Transactions"
 
 PARTITION_VERIFICATION = "transaction.partition.verification.enable"
+TWO_PHASE_COMMIT = "transaction.two.phase.commit.enable"
 
 _SHORT_MAX = (1 << 15) - 1
 
@@ -86,5 +87,33 @@ TRANSACTION_SETTING_LINES: tuple[Setting, ...] = (
         kind=ConfigType.BOOLEAN,
         importance=Importance.LOW,
         dynamic=DynamicMode.CLUSTER_WIDE,
+    ),
+    _transaction(
+        TWO_PHASE_COMMIT,
+        False,
+        None,
+        "Whether producers may take part in a two-phase commit (KIP-939): no time ends their "
+        "transactions, and readers of committed records wait for as long. Exactly-once sinks do "
+        "not need it.",
+        kind=ConfigType.BOOLEAN,
+        importance=Importance.LOW,
+    ),
+    _transaction(
+        "transaction.prepared.retention.ms",
+        86_400_000,
+        at_least(1),
+        "How long a transaction that is prepared for a batch of a sink waits for it before it is "
+        "aborted. Readers of committed records wait for as long.",
+        kind=ConfigType.LONG,
+        importance=Importance.MEDIUM,
+    ),
+    _transaction(
+        "transaction.sink.expiration.ms",
+        2_592_000_000,
+        at_least(1),
+        "How long the last batch of a sink is remembered. A batch that is run again later than "
+        "that is written again.",
+        kind=ConfigType.LONG,
+        importance=Importance.MEDIUM,
     ),
 )

@@ -5,7 +5,7 @@ that it reached the cluster and node it meant (KIP-1242). A request newer than 5
 answer with UNSUPPORTED_VERSION, so that the client can ask again.
 
 Features: what this software can do is supported, what is turned on is finalized. Cooperative
-consumption is one of our own.
+consumption and batches of sinks are our own.
 """
 
 import re
@@ -23,6 +23,7 @@ from anabranch.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 from anabranch.wire.messages.cooperation import COOPERATION_FEATURE, COOPERATION_VERSION
+from anabranch.wire.messages.sink_batches import SINK_BATCHES_FEATURE, SINK_BATCHES_VERSION
 
 # The consumer protocol of KIP-848: 1 where it is served.
 _GROUP_VERSION = "group.version"
@@ -33,13 +34,17 @@ _TRANSACTION_LEVEL = 2
 _COOPERATION = SupportedFeatureKey(
     name=COOPERATION_FEATURE, min_version=COOPERATION_VERSION, max_version=COOPERATION_VERSION
 )
+_SINK_BATCHES = SupportedFeatureKey(
+    name=SINK_BATCHES_FEATURE, min_version=SINK_BATCHES_VERSION, max_version=SINK_BATCHES_VERSION
+)
 _SUPPORTED_FEATURES = [
     SupportedFeatureKey(name=_GROUP_VERSION, min_version=0, max_version=1),
     SupportedFeatureKey(name=_TRANSACTION_VERSION, min_version=0, max_version=_TRANSACTION_LEVEL),
     _COOPERATION,
+    _SINK_BATCHES,
 ]
 # Clients of version 3 stumble over a lowest version of 0.
-_SUPPORTED_FEATURES_V3 = [_COOPERATION]
+_SUPPORTED_FEATURES_V3 = [_COOPERATION, _SINK_BATCHES]
 _FIRST_WITH_VERSION_0 = 4
 # Features follow from the settings here. Those that stock clients look at never change while a
 # broker runs; who asks for ours believes the answer of its own connection, whatever its epoch.
@@ -93,6 +98,7 @@ def _finalized_features(broker: Broker) -> list[FinalizedFeatureKey]:
     levels = {
         _GROUP_VERSION: int(serves_consumer_protocol(broker.settings)),
         _TRANSACTION_VERSION: _TRANSACTION_LEVEL,
+        SINK_BATCHES_FEATURE: SINK_BATCHES_VERSION,
     }
     if broker.get_bool("group.individual.commit.enable"):
         levels[COOPERATION_FEATURE] = COOPERATION_VERSION

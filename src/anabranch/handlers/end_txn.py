@@ -5,12 +5,16 @@ producer another epoch, and sometimes another producer id, which the answer says
 
 The answer comes when the markers are in all partitions, so that the producer can go on with the
 next transaction at once; where a marker cannot be written, it does not wait for it.
+
+Tags of our own prepare a transaction for a batch of a sink, and commit such batches: see
+`sink_batches`.
 """
 
 from anabranch.broker.broker import Broker
 from anabranch.broker.deferred import Deferred
 from anabranch.coordinator.transaction.commands import EndTxn, EndTxnAnswer
 from anabranch.coordinator.transaction.state import TransactionVersion
+from anabranch.handlers import sink_batches
 from anabranch.handlers.route import RequestContext, route
 from anabranch.handlers.transaction_answers import answer
 from anabranch.model.errors import KafkaError
@@ -23,6 +27,10 @@ _FIRST_WITH_EPOCH = 5
 def handle(
     broker: Broker, context: RequestContext, request: EndTxnRequest
 ) -> EndTxnResponse | Deferred[EndTxnResponse]:
+    if request.prepare is not None:
+        return sink_batches.prepare(broker, request, request.prepare)
+    if request.batch is not None:
+        return sink_batches.end_batch(broker, request, request.batch)
     is_version_2 = context.version >= _FIRST_WITH_EPOCH
     command = EndTxn(
         transactional_id=request.transactional_id,

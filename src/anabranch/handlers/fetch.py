@@ -294,7 +294,8 @@ def find_partition(broker: Broker, wanted: FetchedPartition) -> Partition:
         name = topic.name
     partition = broker.topics.partition(name, wanted.index)
     if wanted.range_fetch is not None:
-        return range_partition(broker, broker.topics.must_get(name), partition, wanted.range_fetch)
+        topic = broker.topics.must_get(name)
+        return range_partition(broker, topic, partition, wanted.range_fetch, wanted.range_cut)
     return partition
 
 
@@ -430,6 +431,7 @@ def _begin(broker: Broker, context: RequestContext, request: FetchRequest) -> _F
             known.current_leader_epoch = wanted.current_leader_epoch
             known.last_fetched_epoch = wanted.last_fetched_epoch
             known.range_fetch = wanted.range_fetch
+            known.range_cut = wanted.range_cut
     for forgotten in request.forgotten_topics_data:
         topic = forgotten.topic_id if uses_ids else forgotten.topic
         for index in forgotten.partitions:
@@ -450,6 +452,7 @@ def _asked(request: FetchRequest, uses_ids: bool) -> dict[SessionKey, FetchedPar
                 current_leader_epoch=partition.current_leader_epoch,
                 last_fetched_epoch=partition.last_fetched_epoch,
                 range_fetch=partition.range_fetch,
+                range_cut=partition.range_cut,
             )
     return asked
 

@@ -3,10 +3,16 @@
 Without a group anybody may read any ranges. With one, the member must own them: what it reads is
 what it will acknowledge. It may still read what it has been told to give up, until it did. While
 the window of its group is nearly full, it reads no further than any member has.
+
+Readers without a group who say how they have cut the partition among them, such as the tasks of a
+Spark query, may do so on every topic but branch topics: whether groups may share it is another
+question.
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 
+from anabranch.branch.slots import BRANCHES_MAX
 from anabranch.broker.broker import Broker
 from anabranch.broker.fetch_sessions import FetchedPartition
 from anabranch.broker.partition import Partition
@@ -18,7 +24,7 @@ from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.model.offset_ranges import EMPTY, OffsetRanges
 from anabranch.model.sub_codes import SubCode
 from anabranch.model.units import ALL_SLOTS, SlotRange, hashes_of
-from anabranch.wire.messages.cooperation import KeyRange, RangeFetch, RangeFetchAnswer
+from anabranch.wire.messages.cooperation import KeyRange, RangeCut, RangeFetch, RangeFetchAnswer
 
 
 class RangeFetchError(KafkaError):
@@ -30,10 +36,15 @@ class RangeFetchError(KafkaError):
 
 
 def range_partition(
-    broker: Broker, topic: Topic, partition: Partition, asked: RangeFetch
+    broker: Broker,
+    topic: Topic,
+    partition: Partition,
+    asked: RangeFetch,
+    cut: RangeCut | None = None,
 ) -> Partition:
     """What a reader with these ranges reads."""
-    if topic.source is not None or not topic.image.is_shareable:
+    is_free = cut is not None and not asked.group_id
+    if topic.source is not None or not (is_free or topic.image.is_shareable):
         raise RangeFetchError(
             ErrorCode.INVALID_REQUEST,
             SubCode.TOPIC_RANGE_FETCH_NOT_ALLOWED,
@@ -43,20 +54,27 @@ def range_partition(
     siblings: list[tuple[SlotRange, ...]] = []
     if asked.group_id:
         siblings = _checked_siblings(broker, topic, partition, asked, ranges)
+    elif cut is not None:
+        siblings = [(slots,) for slots in _sorted_ranges(cut.ranges)]
     return broker.range_tails.partition(partition, ranges, siblings)
 
 
 def asked_ranges(asked: RangeFetch) -> tuple[SlotRange, ...]:
     """The slots that are asked for, in order; none stands for all."""
-    joined: list[SlotRange] = []
-    for slots in sorted(map(read_key_range, asked.ranges)) or [ALL_SLOTS]:
-        if joined and slots.first < joined[-1].end:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "The key ranges overlap.")
-        if joined and slots.first == joined[-1].end:
-            joined[-1] = SlotRange(joined[-1].first, slots.end)
-        else:
-            joined.append(slots)
-    return tuple(joined)
+    return _joined(_sorted_ranges(asked.ranges) or [ALL_SLOTS])
+
+
+def _sorted_ranges(ranges: Iterable[KeyRange]) -> list[SlotRange]:
+    """Ranges as slots, in order; refused when they overlap, or are too many for one table."""
+    found = sorted(map(read_key_range, ranges))
+    if any(after.first < before.end for before, after in pairwise(found)):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The key ranges overlap.")
+    if len(found) > BRANCHES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{len(found)} key ranges; a partition is cut into {BRANCHES_MAX} at most.",
+        )
+    return found
 
 
 def _checked_siblings(

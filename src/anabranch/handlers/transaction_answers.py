@@ -41,6 +41,7 @@ def is_still_open(
     transaction = broker.transactions.describe(transactional_id)
     return (
         transaction.state == TransactionState.ONGOING.value
+        and transaction.preparation is None
         and (transaction.producer_id, transaction.producer_epoch) == producer
         and set(partitions) <= set(transaction.partitions)
     )

@@ -1,9 +1,10 @@
 """What a produce with transactional batches has to be asked of the coordinator before it is taken.
 
 A partition in which the producer's transaction is open already is known to be in it, and nobody is
-asked. For the others there is one command for all partitions of the request: from Produce 12 on the
-broker adds them to the transaction for the client; an older client has added them, and they are
-taken only if it has (KIP-890): a late message would open a transaction that nobody ends.
+asked, unless the transaction is prepared and takes no more. For the others there is one command for
+all partitions of the request: from Produce 12 on the broker adds them to the transaction for the
+client; an older client has added them, and they are taken only if it has (KIP-890): a late message
+would open a transaction that nobody ends.
 
 The coordinator's answers are not all for producers. What is the matter with the coordinator is told
 as NOT_ENOUGH_REPLICAS, which every producer retries, and a fenced producer is told
@@ -70,8 +71,11 @@ def ask_coordinator(
     partitions: Mapping[TopicPartition, Partition],
 ) -> Refusals | Deferred[Refusals]:
     """Which partitions a transactional producer must not write to; none is the usual answer."""
+    is_prepared = broker.transactions.is_prepared(transactional_id)
     unknown = tuple(
-        place for place, partition in partitions.items() if not _is_open(partition, producer)
+        place
+        for place, partition in partitions.items()
+        if is_prepared or not _is_open(partition, producer)
     )
     if not unknown:
         return {}
@@ -85,7 +89,7 @@ def ask_coordinator(
             partitions=unknown,
             transaction_version=TransactionVersion.TV_2,
         )
-    elif broker.get_bool(PARTITION_VERIFICATION):
+    elif is_prepared or broker.get_bool(PARTITION_VERIFICATION):
         command = VerifyPartitions(
             transactional_id=transactional_id,
             producer_id=producer_id,
@@ -154,6 +158,8 @@ def _why(code: ErrorCode, place: TopicPartition) -> str:
             return "A newer producer has this transactional id; this one must stop."
         case ErrorCode.TRANSACTION_ABORTABLE:
             return f"{place[0]}-{place[1]} is not in the transaction. Abort it and begin again."
+        case ErrorCode.INVALID_TXN_STATE:
+            return "The transaction is prepared for a batch of a sink, and takes no more records."
         case ErrorCode.CONCURRENT_TRANSACTIONS:
             return "The transaction before is being completed. Try again."
         case ErrorCode.INVALID_PRODUCER_ID_MAPPING:

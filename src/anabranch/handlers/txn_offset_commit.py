@@ -6,9 +6,9 @@ before (KIP-890); 6 topic ids, and member epochs have errors of their own (KIP-1
 that does not exist is refused for itself; the rest is committed.
 
 Whether the transaction may have offsets of the group is asked of the transaction coordinator, as
-for a produce (see `transactional_produce`), and only the first time. From version 5 on it adds them
-for the client; an older client has added them, and they are taken only if it has: a late request
-would open a transaction that nobody ends.
+for a produce (see `transactional_produce`), and only the first time or once it is prepared. From
+version 5 on it adds them for the client; an older client has added them, and they are taken only if
+it has: a late request would open a transaction that nobody ends.
 
 A tagged field of our own (10000), on a partition from version 3 on, says record by record what is
 done (see `individual_commits`): it counts when the transaction is committed. The member is named by
@@ -244,7 +244,9 @@ def _ask_coordinator(
     producer_id, producer_epoch = request.producer_id, request.producer_epoch
     try:
         partition = broker.groups.offsets_partition(request.group_id)
-        if broker.groups.is_in_transaction(request.group_id, producer_id, producer_epoch):
+        is_in = broker.groups.is_in_transaction(request.group_id, producer_id, producer_epoch)
+        is_prepared = broker.transactions.is_prepared(request.transactional_id)
+        if is_in and not is_prepared:
             return ErrorCode.NONE
     except KafkaError as error:
         return error.code
@@ -257,7 +259,7 @@ def _ask_coordinator(
             partitions=(partition,),
             transaction_version=TransactionVersion.TV_2,
         )
-    elif broker.get_bool(PARTITION_VERIFICATION):
+    elif is_prepared or broker.get_bool(PARTITION_VERIFICATION):
         command = VerifyPartitions(
             transactional_id=request.transactional_id,
             producer_id=producer_id,

@@ -167,8 +167,8 @@ INDIVIDUAL_COMMIT_BYTES = Metric(
 TRANSACTIONS = Metric(
     "anabranch_transactions",
     Kind.GAUGE,
-    "Transactional ids by the state of their transaction; what is prepared for long waits for a "
-    "partition that cannot be written to.",
+    "Transactional ids by the state of their transaction; what stays in `PrepareCommit` or "
+    "`PrepareAbort` waits for a partition that cannot be written to.",
     ("state",),
 )
 TRANSACTION_OLDEST_SECONDS = Metric(
@@ -187,6 +187,17 @@ TRANSACTION_TIMEOUTS = Metric(
     "anabranch_transaction_timeouts_total",
     Kind.COUNTER,
     "Transactions that were aborted because their producer did not end them in time.",
+)
+TRANSACTIONS_PREPARED = Metric(
+    "anabranch_transactions_prepared",
+    Kind.GAUGE,
+    "Ongoing transactions that are prepared and wait for the batch of a sink.",
+)
+SINK_BATCHES = Metric(
+    "anabranch_sink_batches_total",
+    Kind.COUNTER,
+    "Batches of sinks that were committed, and those that were dropped because they had been.",
+    ("outcome",),
 )
 
 METRICS = (
@@ -216,6 +227,8 @@ METRICS = (
     TRANSACTION_OLDEST_SECONDS,
     TRANSACTION_MARKERS,
     TRANSACTION_TIMEOUTS,
+    TRANSACTIONS_PREPARED,
+    SINK_BATCHES,
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from anabranch.model.sub_codes import SubCode
 from anabranch.wire.messages.cooperation import COOPERATION_FEATURE, COOPERATION_VERSION
+from anabranch.wire.messages.sink_batches import SINK_BATCHES_FEATURE, SINK_BATCHES_VERSION
 from anabranch.wire.messages.table import APIS
 from anabranch.wire.schema import VERSION_MAX, ZERO_UUID, FieldSpec, Primitive, fields_of
 
@@ -40,7 +41,7 @@ from 10000 on, in flexible versions only. Stock clients neither send nor see the
 """
 
 _FEATURE = f"""\
-## The feature
+## The features
 
 ApiVersions announces cooperative consumption as the feature `{COOPERATION_FEATURE}`, from
 version 3 on. It is **supported**, in version {COOPERATION_VERSION}, by every broker that knows the
@@ -50,6 +51,10 @@ tags of `ConsumerGroupHeartbeat`, `Fetch`, `OffsetCommit` and `OffsetFetch` belo
 change while a broker runs, so the answer counts for the moment. `kafka-features describe` shows
 both. A client looks at it when it connects, so that it can say early what is missing, and checks
 the answers to its tags all the same.
+
+Batches of sinks, the tags of `EndTxn` and `DescribeTransactions`, are the feature
+`{SINK_BATCHES_FEATURE}`, supported and finalized in version {SINK_BATCHES_VERSION} by every broker
+that knows them. How they are used is told in [transactions](../transactions.md#batches-of-a-sink).
 
 """
 

@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("transaction_story", "transaction_invariants")
+pytest.register_assert_rewrite("transaction_story", "transaction_invariants", "sink_world")

@@ -15,9 +15,9 @@ from anabranch.model.errors import ErrorCode, KafkaError
 
 def described(story: Story, name: str = ID) -> DescribedTransaction:
     transaction = story.shard.transaction(name)
-    is_prepared = transaction is not None and transaction.state.is_prepared
+    is_decided = transaction is not None and transaction.state.is_decided
     return describe_transaction(
-        name, transaction, story.shard.missing(name) if is_prepared else None
+        name, transaction, story.shard.missing(name) if is_decided else None
     )
 
 
@@ -72,7 +72,7 @@ def test_an_id_without_a_transaction_is_described():
     )
 
 
-def test_a_prepared_transaction_shows_where_its_marker_is_missing():
+def test_a_decided_transaction_shows_where_its_marker_is_missing():
     """As Kafka does."""
     story = Story()
     story.begun()

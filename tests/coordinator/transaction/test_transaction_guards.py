@@ -19,12 +19,24 @@ import test_transaction_ending
 import test_transaction_markers
 import test_transaction_matrix
 import test_transaction_partitions
+import test_transaction_preparing
 import test_transaction_producers
+import test_transaction_sinks
 from transaction_story import Story
 
-from anabranch.coordinator.transaction import describe, ending, fencing, partitions, producer, state
+from anabranch.coordinator.transaction import (
+    describe,
+    ending,
+    fencing,
+    partitions,
+    preparing,
+    producer,
+    sink_state,
+    sinks,
+    state,
+)
 
-MODULES = (producer, partitions, ending, fencing, describe, state)
+MODULES = (producer, partitions, ending, fencing, describe, state, preparing, sinks, sink_state)
 # What only the journal's codec asks, whose tests are with it.
 ELSEWHERE = {"ended_epoch"}
 STORIES = [
@@ -34,6 +46,8 @@ STORIES = [
     test_transaction_markers,
     test_transaction_describing,
     test_transaction_matrix,
+    test_transaction_preparing,
+    test_transaction_sinks,
 ]
 
 
@@ -189,12 +203,18 @@ def test_the_guards_are_found():
         "_end_in_same_epoch",
         "_end_in_next_epoch",
         "_decided",
-        "_prepare",
+        "_write_down",
+        "_check_prepare",
+        "_is_meant",
+        "commit_batch",
+        "_check_listed",
+        "_is_prepared_for",
+        "listed_ended",
         "time_is_up",
         "_check_abort",
         "markers_written",
         "try_markers_again",
         "completed",
-        "prepared",
+        "decided",
         "with_partitions",
     }

@@ -1,6 +1,6 @@
 """Random producers, answers that get lost, markers that fail, restarts; what must hold, holds.
 
-The story kit checks every step (see `transaction_invariants`): epochs only grow, each prepared
+The story kit checks every step (see `transaction_invariants`): epochs only grow, each decided
 transaction has its markers under way once, replay gives the living state. Here come the promises
 to producers, kept by a book that knows nothing of states: who began which transaction, who has been
 replaced by whom, what was decided, and which markers are in which partition.
@@ -103,7 +103,7 @@ class TransactionMachine(RuleBasedStateMachine):
             assert opened.is_commit is None, "a decision was taken back"
             assert opened.partitions <= transaction.partitions
             opened.partitions |= transaction.partitions
-        elif transaction.state.is_prepared and transaction.partitions:
+        elif transaction.state.is_decided and transaction.partitions:
             assert opened is not None
             assert opened.is_commit is None, "decided twice"
             opened.is_commit = transaction.state is TransactionState.PREPARE_COMMIT

@@ -121,7 +121,7 @@ def test_each_transaction_has_its_own_work():
     assert {task.transactional_id: task.is_commit for task in step.tasks} == {ID: True, "b": False}
     assert step.timers == {"timeout": 60_000}
     story.markers()
-    assert story.transaction("b").state.is_prepared
+    assert story.transaction("b").state.is_decided
     story.markers(name="b")
     assert story.transaction("b").state.is_complete
     assert story.transaction("c").partitions == {X2}
@@ -139,7 +139,7 @@ def test_work_of_before_a_crash_does_not_end_the_next_transaction():
     story.end(P, 0, commit=True)
 
     story.outcome(former, former.partitions).does_nothing()
-    assert story.transaction().state.is_prepared
+    assert story.transaction().state.is_decided
 
 
 def test_decisions_of_the_same_moment_are_told_apart():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.coordinator.transaction.ending import markers_timer, timeout_timer
 from anabranch.coordinator.transaction.settings import TransactionSettings
 from anabranch.coordinator.transaction.shard import TransactionShard
+from anabranch.coordinator.transaction.sinks import sink_timer
 from anabranch.coordinator.transaction.state import (
     MAX_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
     from transaction_story import Story
 
 
-def image(shard: TransactionShard) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def image(shard: TransactionShard) -> tuple[Mapping[str, Any], ...]:
     """The whole state of a shard as values that can be compared."""
-    return dict(shard.transactions), {name: shard.missing(name) for name in shard.transactions}
+    missing = {name: shard.missing(name) for name in shard.transactions}
+    prepared = {sink_id: set(names) for sink_id, names in shard._prepared.items()}
+    claimed = dict.fromkeys(shard._claimed)
+    return dict(shard.transactions), missing, dict(shard.sinks), prepared, claimed
 
 
 def replayed(records: Iterable[Any], settings: TransactionSettings) -> TransactionShard:
@@ -40,6 +44,7 @@ def check_invariants(story: "Story") -> None:
         _check_state(transaction)
     _check_work(story)
     _check_timers(story)
+    _check_sinks(story)
 
 
 def check_replay(story: "Story") -> None:
@@ -47,6 +52,23 @@ def check_replay(story: "Story") -> None:
     assert image(replayed(story.records, story.settings)) == image(story.shard)
     durable = replayed([r for r in story.records if r.is_durable], story.settings)
     assert dict(durable.transactions) == dict(story.shard.transactions)
+    assert dict(durable.sinks) == dict(story.shard.sinks)
+
+
+def _check_sinks(story: "Story") -> None:
+    """What is pending is tried; what is prepared and what is claimed can be found."""
+    shard = story.shard
+    pending = [one for sink in shard.sinks.values() for one in sink.pending]
+    assert shard._claimed == set(pending)
+    prepared: dict[str, set[str]] = {}
+    for name, transaction in shard.transactions.items():
+        if transaction.preparation is not None:
+            prepared.setdefault(transaction.preparation.sink_id, set()).add(name)
+    assert shard._prepared == prepared
+    for sink in shard.sinks.values():
+        has_work = any(t.commits and t.sink_id == sink.sink_id for t in story.batches_under_way)
+        waits = story.timers.deadline_ms(sink_timer(sink.sink_id)) is not None
+        assert waits or has_work if sink.pending else not waits, sink.sink_id
 
 
 def _check_epochs(story: "Story") -> None:
@@ -68,6 +90,7 @@ def _check_state(transaction: Transaction) -> None:
     )
     # The journal does not say it again where it follows from the rest.
     assert ended_epoch(transaction) in (NO_PRODUCER_EPOCH, transaction.last_producer_epoch)
+    assert state is TransactionState.ONGOING or not transaction.is_prepared
     if state is TransactionState.ONGOING:
         assert transaction.last_producer_epoch == NO_PRODUCER_EPOCH
     if state.is_idle:
@@ -77,15 +100,15 @@ def _check_state(transaction: Transaction) -> None:
     # The last epoch is kept for fencing: only the markers of an end have it.
     is_used_up = transaction.producer_epoch == MAX_EPOCH
     assert is_used_up == (transaction.next_producer_id != NO_PRODUCER_ID)
-    assert not is_used_up or state.is_prepared
+    assert not is_used_up or state.is_decided
 
 
 def _check_work(story: "Story") -> None:
-    """Each prepared transaction has its markers written once, or is about to try again."""
+    """Each decided transaction has its markers written once, or is about to try again."""
     begun = Counter(task.transactional_id for task in story.markers_under_way)
     for name, transaction in story.shard.transactions.items():
         waits = story.timers.deadline_ms(markers_timer(name)) is not None
-        assert begun[name] + waits == transaction.state.is_prepared, name
+        assert begun[name] + waits == transaction.state.is_decided, name
         if begun[name]:
             (task,) = [t for t in story.markers_under_way if t.transactional_id == name]
             assert task.partitions == story.shard.missing(name)
@@ -99,10 +122,16 @@ def _check_timers(story: "Story") -> None:
         deadline_ms = story.timers.deadline_ms(timeout_timer(name))
         if transaction.state is not TransactionState.ONGOING:
             assert deadline_ms is None
-        elif transaction.is_exhausted:
+        elif transaction.is_exhausted or story.shard.claims(transaction):
             assert deadline_ms is not None
         else:
             assert deadline_ms == transaction.deadline_ms
-    ongoing = sum(t.state is TransactionState.ONGOING for t in transactions.values())
-    prepared = sum(t.state.is_prepared for t in transactions.values())
-    assert len(story.timers) == ongoing + prepared - len(story.markers_under_way)
+    ongoing = sum(
+        t.state is TransactionState.ONGOING and t.deadline_ms is not None
+        for t in transactions.values()
+    )
+    sinks = sum(
+        story.timers.deadline_ms(sink_timer(name)) is not None for name in story.shard.sinks
+    )
+    decided = sum(t.state.is_decided for t in transactions.values())
+    assert len(story.timers) == ongoing + decided + sinks - len(story.markers_under_way)

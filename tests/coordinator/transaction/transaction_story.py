@@ -20,9 +20,14 @@ from transaction_invariants import check_invariants, image, replayed
 from anabranch.coordinator.runtime.result import Result
 from anabranch.coordinator.runtime.timers import Timers
 from anabranch.coordinator.transaction import commands as c
-from anabranch.coordinator.transaction.records import MarkersProgressed, TransactionWritten
+from anabranch.coordinator.transaction.records import (
+    MarkersProgressed,
+    SinkWritten,
+    TransactionWritten,
+)
 from anabranch.coordinator.transaction.settings import TransactionSettings
 from anabranch.coordinator.transaction.shard import TransactionShard
+from anabranch.coordinator.transaction.sink_state import Listed, Sink
 from anabranch.coordinator.transaction.state import (
     TopicPartition,
     Transaction,
@@ -37,6 +42,8 @@ TIMEOUT_MS = 60_000
 # The first producer id that is handed out.
 P = 1000
 NOBODY = 77
+SINK = "s"
+RETENTION_MS = 24 * 3600 * 1000
 X0, X1, X2 = ("x", 0), ("x", 1), ("x", 2)
 OFFSETS = ("__consumer_offsets", 3)
 V0, V2 = TransactionVersion.TV_0, TransactionVersion.TV_2
@@ -50,7 +57,8 @@ def line(transaction: Transaction | None) -> str:
 
     `Ongoing 1000/0 60000 v2 +20 +30 x-0`: state, producer, timeout, version, begin of the
     transaction, last change, partitions. Only where they say something: `last` for the epoch
-    before, `before` for the producer id before, `next` for the one that takes over.
+    before, `before` for the producer id before, `next` for the one that takes over, `for` with the
+    batch of a sink that it is prepared for, since when and for how long.
     """
     if transaction is None:
         return "none"
@@ -68,7 +76,23 @@ def line(transaction: Transaction | None) -> str:
         words.append(f"before {transaction.previous_producer_id}")
     if transaction.next_producer_id != -1:
         words.append(f"next {transaction.next_producer_id}")
+    preparation = transaction.preparation
+    if preparation is not None:
+        words.append(
+            f"for {preparation.sink_id}/{preparation.batch_id}"
+            f" +{preparation.prepared_ms - START_MS} {preparation.retention_ms}"
+        )
     words += [f"{topic}-{partition}" for topic, partition in sorted(transaction.partitions)]
+    return " ".join(words)
+
+
+def sink_line(sink: Sink) -> str:
+    """`sink s 5 +30 tx:1000/0`: its last batch, when that was, and what is pending."""
+    words = ["sink", sink.sink_id, str(sink.last_batch_id)]
+    words.append(f"+{sink.last_update_timestamp_ms - START_MS}")
+    words += [
+        f"{one.transactional_id}:{one.producer_id}/{one.producer_epoch}" for one in sink.pending
+    ]
     return " ".join(words)
 
 
@@ -77,6 +101,8 @@ def _record_line(record: Any) -> str:
         return "missing " + " ".join(
             f"{topic}-{number}" for topic, number in sorted(record.missing)
         )
+    if isinstance(record, SinkWritten):
+        return f"sink {record.sink_id} forgotten" if record.sink is None else sink_line(record.sink)
     if record.transaction is None:
         return "forgotten"
     assert record.transactional_id == record.transaction.transactional_id
@@ -263,11 +289,57 @@ class Story:
     def expire(self) -> Step:
         return self.submit(c.ExpireTransactionalIds())
 
+    # Batches of sinks ---------------------------------------------------------------------------
+
+    def prepare(self, producer_id: int, epoch: int, batch_id: int = 0, **changes: Any) -> Step:
+        values: dict[str, Any] = {
+            "transactional_id": ID,
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+            "sink_id": SINK,
+            "batch_id": batch_id,
+        }
+        return self.submit(c.PrepareTxn(**values | changes))
+
+    def batch(self, batch_id: int, *batch: Listed, sink_id: str = SINK) -> Step:
+        """Commit transactions of this shard as a batch."""
+        command = c.CommitBatch(
+            sink_id=sink_id,
+            batch_id=batch_id,
+            listed=batch,
+            found=tuple(self.shard.transaction(one.transactional_id) for one in batch),
+            others=tuple(self.shard.prepared_for(sink_id)),
+        )
+        return self.submit(command)
+
+    def end_prepared(self, one: Listed, *, commit: bool, **changes: Any) -> Step:
+        values: dict[str, Any] = {"sink_id": SINK, "listed": one, "is_commit": commit}
+        values |= changes
+        values.setdefault("new_producer_id", self._new_producer_id(one.transactional_id))
+        return self.submit(c.EndPrepared(**values))
+
+    def listed_ended(self, *ended: Listed, sink_id: str = SINK) -> Step:
+        """The batch's work is done, with some of it committed."""
+        self.tasks = [t for t in self.tasks if not isinstance(t, c.EndListed)]
+        return self.submit(c.ListedEnded(sink_id=sink_id, ended=frozenset(ended)))
+
+    def prepared(self, name: str, batch_id: int = 0, **changes: Any) -> Listed:
+        """A new id with a transaction of x-0 and x-1 that is prepared for a batch."""
+        answer = self.init(transactional_id=name).answer
+        producer = (answer.producer_id, answer.producer_epoch)
+        self.add(*producer, X0, X1, transactional_id=name, transaction_version=V2)
+        assert self.prepare(*producer, batch_id, transactional_id=name, **changes).answer.error == 0
+        return Listed(transactional_id=name, producer_id=producer[0], producer_epoch=producer[1])
+
     # Work ---------------------------------------------------------------------------------------
 
     @property
     def markers_under_way(self) -> list[c.WriteMarkers]:
         return [task for task in self.tasks if isinstance(task, c.WriteMarkers)]
+
+    @property
+    def batches_under_way(self) -> list[c.EndListed]:
+        return [task for task in self.tasks if isinstance(task, c.EndListed)]
 
     def markers(self, *written: TopicPartition, name: str = ID) -> Step:
         """The work of an id is done for some partitions; for all where none is named."""

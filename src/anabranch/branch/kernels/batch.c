@@ -29,11 +29,13 @@ static int rises(int64_t base_offset, int64_t previous) {
     return base_offset > previous && base_offset <= INT64_MAX - INT32_MAX - 1;
 }
 
-Py_ssize_t whole_batches(Bytes p, Bytes end) {
+Py_ssize_t whole_batches(Bytes p, Bytes end, int64_t end_offset) {
     Bytes start = p;
     int64_t previous = -1;
-    for (size_t size; (size = size_of_batch(p, end)) && rises(load_be64(p), previous); p += size)
+    for (size_t size; (size = size_of_batch(p, end)) && rises(load_be64(p), previous); p += size) {
+        if (load_be64(p) >= end_offset) break;
         previous = load_be64(p);
+    }
     return p - start;
 }
 

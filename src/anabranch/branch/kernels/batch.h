@@ -86,8 +86,9 @@ static inline size_t possible_records(const Batch *batch) {
 /* The size of the batch at `p`, or 0 when no whole batch lies there. */
 size_t size_of_batch(Bytes p, Bytes end);
 
-/* How many bytes of whole batches whose offsets rise there are before something else comes. */
-Py_ssize_t whole_batches(Bytes p, Bytes end);
+/* How many bytes of whole batches whose offsets rise there are before something else comes, or a
+   batch that begins at `end_offset` or later. */
+Py_ssize_t whole_batches(Bytes p, Bytes end, int64_t end_offset);
 
 /* How many batches there are; -1 when the bytes are something else. */
 Py_ssize_t count_batches(Bytes p, Bytes end);

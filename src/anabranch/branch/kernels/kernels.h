@@ -10,6 +10,9 @@ PyObject *py_split(PyObject *module, PyObject *args);
 PyObject *py_progress(PyObject *module, PyObject *args);
 PyObject *py_withhold(PyObject *module, PyObject *args);
 PyObject *py_read_records(PyObject *module, PyObject *args);
+PyObject *py_arrow_rows(PyObject *module, PyObject *args);
+PyObject *py_record_targets(PyObject *module, PyObject *args);
+PyObject *py_encode_records(PyObject *module, PyObject *args);
 PyObject *py_fields(PyObject *module, PyObject *args);
 
 #endif

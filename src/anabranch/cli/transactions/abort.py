@@ -168,6 +168,9 @@ def _abort_id(
         )
     if not is_dry_run:
         if not is_confirmed:
+            batch = described.prepared_for
+            if batch is not None:
+                note(f"It is prepared: without it, {batch} cannot be committed.")
             confirm(f"Abort the transaction of {transactional_id!r} and fence its producer?")
         _end(cluster, described)
     return {

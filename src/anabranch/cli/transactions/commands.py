@@ -148,7 +148,9 @@ def describe_command(
     """Show what transactional ids are doing, and in which partitions.
 
     The partitions are those that the open transaction has written to or committed offsets in
-    (__consumer_offsets), and while it is being ended those that do not have the end yet.
+    (__consumer_offsets), and while it is being ended those that do not have the end yet. A
+    transaction that is prepared for a batch of an exactly-once sink is Ongoing, and PREPARED-FOR
+    says which batch it waits for.
     """
     from anabranch.cli.transactions.questions import describe_transactions, open_cluster
 
@@ -157,6 +159,7 @@ def describe_command(
     if output_format == "json":
         write_json([_document(one, now_ms) for one in found.rows])
     elif found.rows:
+        is_any_prepared = any(one.prepared_for is not None for one in found.rows)
         write_table(
             (
                 *("COORDINATOR-ID", "TRANSACTIONAL-ID", "PRODUCER-ID", "PRODUCER-EPOCH"),
@@ -165,13 +168,16 @@ def describe_command(
                     "TRANSACTION-TIMEOUT-MS",
                     "CURRENT-TRANSACTION-START-TIME-MS",
                 ),
-                *("TRANSACTION-DURATION-MS", "TOPIC-PARTITIONS"),
+                "TRANSACTION-DURATION-MS",
+                *(("PREPARED-FOR",) if is_any_prepared else ()),
+                "TOPIC-PARTITIONS",
             ),
             [
                 (
                     *(one.coordinator.id, one.transactional_id, one.producer_id),
                     *(one.producer_epoch, one.state, one.timeout_ms, one.start_time_ms),
                     _duration_ms(one, now_ms),
+                    *((one.prepared_for and str(one.prepared_for),) if is_any_prepared else ()),
                     ",".join(f"{topic}-{number}" for topic, number in one.partitions),
                 )
                 for one in found.rows
@@ -197,6 +203,7 @@ def _document(one: "Described", now_ms: int) -> dict[str, Any]:
         "timeout_ms": one.timeout_ms,
         "start_time_ms": one.start_time_ms,
         "duration_ms": _duration_ms(one, now_ms),
+        "prepared_for": one.prepared_for and dataclasses.asdict(one.prepared_for),
         "partitions": [{"topic": topic, "partition": number} for topic, number in one.partitions],
     }
 

@@ -33,6 +33,7 @@ from anabranch.wire.messages.find_coordinator import (
 )
 from anabranch.wire.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from anabranch.wire.messages.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
+from anabranch.wire.messages.sink_batches import PreparedTxn, SinksQuestion
 from anabranch.wire.messages.write_txn_markers import (
     WRITE_TXN_MARKERS,
     WritableTxnMarker,
@@ -49,6 +50,9 @@ _FIRST_WITH_MANY_KEYS: Final = 4
 _FIRST_WITH_DURATION: Final = 1
 _FIRST_WITH_PATTERN: Final = 2
 _PAUSE_S: Final = 0.05
+# What two-phase commit has in place of a timeout; nobody else may ask for so long a time.
+_NO_TIMEOUT_MS: Final = (1 << 31) - 1
+_FENCING_TIMEOUT_MS: Final = 60_000
 # What passes by itself: a coordinator that starts, a transaction whose markers are being written.
 _PASSING: Final = frozenset(
     {
@@ -112,6 +116,18 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The batch of a sink that an open transaction waits for."""
+
+    sink: str
+    batch: int
+    since_ms: int
+
+    def __str__(self) -> str:
+        return f"batch {self.batch} of sink {self.sink}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
     """A transactional id as its coordinator describes it."""
 
@@ -123,6 +139,7 @@ class Described:
     timeout_ms: int
     start_time_ms: int | None  # None: no transaction is under way
     partitions: tuple[TopicPartitionKey, ...]
+    prepared_for: Prepared | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +267,10 @@ def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) ->
 def describe_transaction(cluster: Cluster, transactional_id: str) -> Described:
     """What one transactional id is doing; CliError when that cannot be known."""
     node = _coordinator(cluster, transactional_id)
-    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    # A broker that knows nothing of sinks passes over the question.
+    request = DescribeTransactionsRequest(
+        transactional_ids=[transactional_id], sinks=SinksQuestion()
+    )
     until_s = deadline_s(cluster)
     while True:
         (state,) = _send(cluster, node, DESCRIBE_TRANSACTIONS, request).transaction_states
@@ -273,7 +293,14 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Described:
         partitions=tuple(
             sorted((topic.topic, number) for topic in state.topics for number in topic.partitions)
         ),
+        prepared_for=_prepared(state.prepared),
     )
+
+
+def _prepared(told: PreparedTxn | None) -> Prepared | None:
+    if told is None:
+        return None
+    return Prepared(sink=told.sink_id, batch=told.batch_id, since_ms=told.prepared_time_ms)
 
 
 def _coordinator(cluster: Cluster, transactional_id: str) -> Node:
@@ -310,9 +337,10 @@ def fence(cluster: Cluster, described: Described) -> int:
 
     The error of it: CONCURRENT_TRANSACTIONS when there was a transaction to be aborted.
     """
+    is_endless = described.timeout_ms == _NO_TIMEOUT_MS
     request = InitProducerIdRequest(
         transactional_id=described.transactional_id,
-        transaction_timeout_ms=described.timeout_ms,
+        transaction_timeout_ms=_FENCING_TIMEOUT_MS if is_endless else described.timeout_ms,
         producer_id=-1,
         producer_epoch=-1,
     )

@@ -11,17 +11,20 @@ Tasks are carried out by the broker, and what comes of each returns as one comma
 
     WriteMarkers       ->  MarkersWritten
     AllocateProducerId ->  ProducerIdAllocated
-
-Two-phase commit (KIP-939) is not there: no InitProducerId keeps a prepared transaction.
+    EndListed          ->  EndPrepared, in the shard of each transaction; then ListedEnded
 """
 
 from dataclasses import dataclass
 
 from anabranch.coordinator.runtime.result import TimerKey
+from anabranch.coordinator.transaction.sink_state import Listed, Sink
 from anabranch.coordinator.transaction.state import (
+    NO_BATCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TopicPartition,
+    Transaction,
+    TransactionState,
     TransactionVersion,
 )
 from anabranch.model.errors import ErrorCode
@@ -44,6 +47,8 @@ class InitProducerId:
     new_producer_id: int | None = None
     # Before version 4 a fenced producer is told INVALID_PRODUCER_EPOCH (KIP-588).
     knows_producer_fenced: bool = True
+    # From version 6 on (KIP-939): no time ends the transactions of this producer.
+    is_two_phase_commit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +146,94 @@ class AbortAnswer:
     error: ErrorCode = ErrorCode.NONE
 
 
+# Batches of sinks --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareTxn:
+    """The producer has written all of the transaction, which waits for a batch of a sink now."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    sink_id: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareAnswer:
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndPrepared:
+    """A batch commits what it lists; or what is prepared and will be in no batch is aborted."""
+
+    sink_id: str
+    listed: Listed
+    is_commit: bool
+    new_producer_id: int | None = None
+
+    @property
+    def transactional_id(self) -> str:
+        return self.listed.transactional_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndPreparedAnswer:
+    """No error where it has ended before, this way or another."""
+
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskSink:
+    """Which batch of a sink was the last one: as durable as the answer to any command."""
+
+    sink_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkAnswer:
+    """None for a sink that had no batch, or is forgotten."""
+
+    sink: Sink | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitBatch:
+    """These transactions are a batch of the sink.
+
+    `found` are they, in their order, as their shards have them, and `others` is what else is
+    prepared for the sink.
+    """
+
+    sink_id: str
+    batch_id: int
+    listed: tuple[Listed, ...]
+    found: tuple[Transaction | None, ...]
+    others: tuple[Transaction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A transaction that is in the way of its batch, and the state that it was found in."""
+
+    listed: Listed
+    error: ErrorCode
+    state: TransactionState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchAnswer:
+    """With an error nothing was committed; in a replay the batch has been committed before."""
+
+    error: ErrorCode = ErrorCode.NONE
+    last_batch_id: int = NO_BATCH
+    is_replay: bool = False
+    refused: tuple[Refusal, ...] = ()
+
+
 # Work for the broker, and what comes of it ------------------------------------------------------
 
 
@@ -184,7 +277,27 @@ class ProducerIdAllocated:
     new_producer_id: int
 
 
-Task = WriteMarkers | AllocateProducerId
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndListed:
+    """Have transactions of a sink ended by the shards that they belong to.
+
+    Those to be committed are in a batch that is: it is tried until it is done.
+    """
+
+    sink_id: str
+    commits: tuple[Listed, ...]
+    aborts: tuple[Listed, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedEnded:
+    """The outcome of `EndListed`: what is committed now; the others are tried again later."""
+
+    sink_id: str
+    ended: frozenset[Listed]
+
+
+Task = WriteMarkers | AllocateProducerId | EndListed
 
 
 # The rest -------------------------------------------------------------------------------------
@@ -212,6 +325,11 @@ Command = (
     | VerifyPartitions
     | EndTxn
     | AbortTransaction
+    | PrepareTxn
+    | EndPrepared
+    | AskSink
+    | CommitBatch
+    | ListedEnded
     | MarkersWritten
     | ProducerIdAllocated
     | ExpireTransactionalIds

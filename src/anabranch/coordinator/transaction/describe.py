@@ -8,6 +8,7 @@ from anabranch.coordinator.transaction.state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    Preparation,
     TopicPartition,
     Transaction,
     TransactionState,
@@ -27,8 +28,10 @@ class DescribedTransaction:
     producer_epoch: int = NO_PRODUCER_EPOCH
     timeout_ms: int = 0
     start_timestamp_ms: int = NO_TIMESTAMP
-    # In order; those of a prepared transaction whose marker is still missing.
+    # In order; those of a decided transaction whose marker is still missing.
     partitions: tuple[TopicPartition, ...] = ()
+    # Of a prepared one, whose state is Ongoing.
+    preparation: Preparation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,7 @@ def describe_transaction(
         timeout_ms=transaction.timeout_ms,
         start_timestamp_ms=transaction.start_timestamp_ms,
         partitions=tuple(sorted(partitions)),
+        preparation=transaction.preparation,
     )
 
 

@@ -16,7 +16,8 @@ Rules
 - Kafka takes the epoch before the present one for a question asked again, whoever had it. Here it
   has to be the epoch that ended the transaction: a producer that was fenced in between, and whose
   successor speaks version 0, is not told that it has committed.
-- One `WriteMarkers` is under way for a prepared transaction, or the timer of the next attempt runs,
+- A prepared transaction is committed by its batch alone; its producer may abort it (`preparing`).
+- One `WriteMarkers` is under way for a decided transaction, or the timer of the next attempt runs,
   until all markers are written.
 """
 
@@ -47,7 +48,7 @@ from anabranch.coordinator.transaction.state import (
     TransactionState,
     TransactionVersion,
     completed,
-    prepared,
+    decided,
 )
 from anabranch.model.errors import ErrorCode
 
@@ -80,8 +81,10 @@ def _end_in_same_epoch(transaction: Transaction, command: EndTxn, now_ms: int) -
     error = check_producer(transaction, command, fenced_code(command))
     if error is not ErrorCode.NONE:
         return _refused(error)
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return _refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if _waits_for_batch(transaction, command):
+        return _refused(ErrorCode.INVALID_TXN_STATE)
     if transaction.state is TransactionState.ONGOING:
         return _end(transaction, command, now_ms, EndTxnAnswer())
     if not _has_ended_so(transaction, command):
@@ -91,7 +94,7 @@ def _end_in_same_epoch(transaction: Transaction, command: EndTxn, now_ms: int) -
 
 def _end_in_next_epoch(transaction: Transaction, command: EndTxn, now_ms: int) -> Result:
     """Transaction version 2: the producer goes on with the next epoch, and is told so."""
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return _refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state.is_complete and has_epoch_before(transaction, command):
         if not _has_ended_so(transaction, command):
@@ -103,9 +106,16 @@ def _end_in_next_epoch(transaction: Transaction, command: EndTxn, now_ms: int) -
     is_ongoing = transaction.state is TransactionState.ONGOING
     if command.is_commit and not is_ongoing:
         return _refused(ErrorCode.INVALID_TXN_STATE)
+    if _waits_for_batch(transaction, command):
+        return _refused(ErrorCode.INVALID_TXN_STATE)
     if transaction.is_exhausted and command.new_producer_id is None:
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return _end(transaction, command, now_ms, None)
+
+
+def _waits_for_batch(transaction: Transaction, command: EndTxn) -> bool:
+    """Whether this end would commit a part of a batch."""
+    return command.is_commit and transaction.is_prepared
 
 
 def _has_ended_so(transaction: Transaction, command: EndTxn) -> bool:
@@ -134,7 +144,7 @@ def _end(
         new_producer_id=command.new_producer_id,
         now_ms=now_ms,
     )
-    return _prepare(after, now_ms, answer or _told(completed(after, now_ms)))
+    return _write_down(after, now_ms, answer or _told(completed(after, now_ms)))
 
 
 def _decided(
@@ -149,7 +159,7 @@ def _decided(
     if version.bumps_epoch and transaction.is_exhausted:
         assert new_producer_id is not None, "an epoch is used up and there is no other producer id"
         next_producer_id = new_producer_id
-    return prepared(
+    return decided(
         transaction,
         is_commit=is_commit,
         version=version,
@@ -158,7 +168,7 @@ def _decided(
     )
 
 
-def _prepare(after: Transaction, now_ms: int, response: Any) -> Result:
+def _write_down(after: Transaction, now_ms: int, response: Any) -> Result:
     """Write the decision down and have the markers written, if there is any partition."""
     transactional_id = after.transactional_id
     records: list[TransactionRecord] = [
@@ -185,14 +195,32 @@ def fence(
     transaction: Transaction, new_producer_id: int | None, now_ms: int, response: Any = None
 ) -> Result:
     """Abort an Ongoing transaction in a new epoch, whatever version its producer speaks."""
-    after = _decided(
+    return end_by_coordinator(
         transaction,
         is_commit=False,
+        new_producer_id=new_producer_id,
+        now_ms=now_ms,
+        response=response,
+    )
+
+
+def end_by_coordinator(
+    transaction: Transaction,
+    *,
+    is_commit: bool,
+    new_producer_id: int | None,
+    now_ms: int,
+    response: Any,
+) -> Result:
+    """End an Ongoing transaction in a new epoch: its producer is told nothing, and is fenced."""
+    after = _decided(
+        transaction,
+        is_commit=is_commit,
         version=SERVER_VERSION,
         new_producer_id=new_producer_id,
         now_ms=now_ms,
     )
-    return _prepare(after, now_ms, response)
+    return _write_down(after, now_ms, response)
 
 
 def time_is_up(
@@ -208,7 +236,7 @@ def time_is_up(
     if transaction is None or transaction.state is not TransactionState.ONGOING:
         return Result()
     key = timeout_timer(transaction.transactional_id)
-    if now_ms < transaction.deadline_ms:
+    if transaction.deadline_ms is None or now_ms < transaction.deadline_ms:
         # The clock was set back, or the timer was that of an earlier transaction.
         return Result(timers=(TimerChange(key, transaction.deadline_ms),))
     if transaction.is_exhausted and new_producer_id is None:
@@ -231,7 +259,7 @@ def abort_transaction(
 def _check_abort(transaction: Transaction | None, command: AbortTransaction) -> ErrorCode:
     if transaction is None:
         return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if transaction.state is not TransactionState.ONGOING:
         return ErrorCode.INVALID_TXN_STATE
@@ -244,7 +272,7 @@ def _check_abort(transaction: Transaction | None, command: AbortTransaction) -> 
 
 
 def write_markers(transaction: Transaction, missing: frozenset[TopicPartition]) -> WriteMarkers:
-    """The work that a prepared transaction is waiting for."""
+    """The work that a decided transaction is waiting for."""
     return WriteMarkers(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,
@@ -264,7 +292,7 @@ def markers_written(
     now_ms: int,
 ) -> Result:
     """Complete the transaction when no marker is missing any more, or try again later."""
-    if transaction is None or not transaction.state.is_prepared:
+    if transaction is None or not transaction.state.is_decided:
         return Result()
     if command.task != write_markers(transaction, missing):
         return Result()  # the work of an earlier transaction, or of before the shard was loaded
@@ -286,6 +314,6 @@ def markers_written(
 def try_markers_again(
     transaction: Transaction | None, missing: frozenset[TopicPartition]
 ) -> Result:
-    if transaction is None or not transaction.state.is_prepared:
+    if transaction is None or not transaction.state.is_decided:
         return Result()
     return Result(tasks=(write_markers(transaction, missing),))

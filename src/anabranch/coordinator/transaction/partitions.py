@@ -4,6 +4,7 @@ Rules
 - The first partition begins the transaction, and its time begins to run.
 - While the markers of the last transaction are written, nothing can be added to the next; that is
   said first, because a producer that waits for its new epoch may still show the old one.
+- A prepared transaction takes nothing any more (INVALID_TXN_STATE).
 - Adding what is there already changes nothing and is not written.
 """
 
@@ -55,9 +56,12 @@ def _check_add(
         return ErrorCode.INVALID_REQUEST
     if transaction is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    return check_producer(transaction, command, fenced_code(command))
+    error = check_producer(transaction, command, fenced_code(command))
+    if error is not ErrorCode.NONE:
+        return error
+    return ErrorCode.INVALID_TXN_STATE if transaction.is_prepared else ErrorCode.NONE
 
 
 def _add(
@@ -105,6 +109,6 @@ def _check_verify(transaction: Transaction | None, command: VerifyPartitions) ->
     error = check_producer(transaction, command)
     if error is not ErrorCode.NONE:
         return error
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    return ErrorCode.NONE
+    return ErrorCode.INVALID_TXN_STATE if transaction.is_prepared else ErrorCode.NONE

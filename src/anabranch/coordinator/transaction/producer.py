@@ -7,6 +7,8 @@ Rules
 - An Ongoing transaction is aborted first, and the producer comes again (CONCURRENT_TRANSACTIONS). A
   producer that is fenced by now aborts nobody's. (Kafka does not look at its epoch there: it aborts
   the transaction of the one that has fenced it, and only then turns it away.)
+- With two-phase commit (KIP-939), which a setting has to allow, no time ends the transactions of
+  the producer, whatever time it asks for.
 - A used-up epoch leads to another producer id, from epoch 0.
 """
 
@@ -19,6 +21,7 @@ from anabranch.coordinator.transaction.settings import TransactionSettings
 from anabranch.coordinator.transaction.state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
     Transaction,
     TransactionState,
     initialized,
@@ -61,13 +64,17 @@ def _check_request(command: InitProducerId, settings: TransactionSettings) -> Er
         return ErrorCode.NONE
     if not command.transactional_id:
         return ErrorCode.INVALID_REQUEST
+    if command.is_two_phase_commit:
+        # Kafka's word for it: who may not do it is not told that others may.
+        is_allowed = settings.is_two_phase_commit_enabled
+        return ErrorCode.NONE if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not 0 < command.timeout_ms <= settings.max_timeout_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
     return ErrorCode.NONE
 
 
 def _check_producer(transaction: Transaction, command: InitProducerId) -> ErrorCode:
-    if transaction.state.is_prepared:
+    if transaction.state.is_decided:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     is_new = transaction.producer_epoch == NO_PRODUCER_EPOCH
     if is_new or not _goes_on(command) or _has_present(transaction, command):
@@ -119,7 +126,7 @@ def _initialize(transaction: Transaction, command: InitProducerId, now_ms: int) 
         producer_id=producer_id,
         producer_epoch=epoch,
         last_producer_epoch=last_epoch,
-        timeout_ms=command.timeout_ms,
+        timeout_ms=NO_TIMEOUT_MS if command.is_two_phase_commit else command.timeout_ms,
         now_ms=now_ms,
     )
     return Result(

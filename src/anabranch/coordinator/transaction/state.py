@@ -2,7 +2,7 @@
 
 States
     Empty           a producer has the id, and no transaction has begun
-    Ongoing         partitions belong to the transaction
+    Ongoing         partitions belong to the transaction; it may be *prepared*, see below
     PrepareCommit   decided: commit markers are being written to the partitions
     PrepareAbort    decided: abort markers are being written to the partitions
     CompleteCommit  all markers are written
@@ -13,8 +13,8 @@ States
 Transitions
     none, Empty, Complete* -> Empty     InitProducerId: another epoch, or another producer id
     Empty, Complete* -> Ongoing         a partition is added
-    Ongoing -> Ongoing                  another one is added
-    Ongoing -> PrepareCommit, -Abort    EndTxn
+    Ongoing -> Ongoing                  another one is added, or it is prepared
+    Ongoing -> PrepareCommit, -Abort    EndTxn, or the batch of a sink that it is prepared for
     Ongoing -> PrepareAbort             its time is up, an admin wants it, or InitProducerId came
     Empty, Complete* -> PrepareAbort    EndTxn aborts what has not begun (transaction version 2)
     PrepareCommit -> CompleteCommit     all markers are written
@@ -22,7 +22,7 @@ Transitions
     Empty, Complete* -> Dead            nobody has used the id for `transactional.id.expiration.ms`
 
 Rules
-- A decision once prepared is carried out: nothing leads from Prepare* but to its Complete*, and
+- A decision once taken is carried out: nothing leads from Prepare* but to its Complete*, and
   while it is Prepare* everything else waits (CONCURRENT_TRANSACTIONS).
 - The epoch of a producer id only grows. Who has an older one is fenced. The largest epoch that a
   producer is told is 32766, so that there is always one left to fence it with; then comes another
@@ -32,6 +32,10 @@ Rules
   the coordinator decides by itself always does so, whatever version the producer speaks.
 - The epoch before the present one is remembered while a producer may ask again because it has not
   heard the answer (KIP-360, and EndTxn of version 2): it gets the same answer and nothing happens.
+- A prepared transaction has all its records and waits for the batch of a sink (see `sinks`):
+  nothing can be added, its producer cannot commit it, and its time is that of prepared
+  transactions. As in KIP-939 it is Ongoing for everybody else.
+- A producer of two-phase commit (KIP-939) has transactions that no time ends.
 """
 
 import dataclasses
@@ -47,6 +51,9 @@ NO_TIMESTAMP = -1
 # An epoch that no producer is told: it is kept to fence the one before.
 MAX_EPOCH = 32767
 LAST_EPOCH = MAX_EPOCH - 1
+NO_BATCH = -1
+# What stands for the timeout of a producer of two-phase commit, as in Kafka's journal.
+NO_TIMEOUT_MS = (1 << 31) - 1
 
 
 class TransactionState(Enum):
@@ -62,7 +69,7 @@ class TransactionState(Enum):
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
     @property
-    def is_prepared(self) -> bool:
+    def is_decided(self) -> bool:
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -103,6 +110,16 @@ SERVER_VERSION = TransactionVersion.TV_2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """The batch of a sink that a prepared transaction waits for, and for how long it does."""
+
+    sink_id: str
+    batch_id: int
+    prepared_ms: int
+    retention_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
     """One transactional id with its producer, and the transaction that is under way or was last."""
 
@@ -121,6 +138,11 @@ class Transaction:
     start_timestamp_ms: int = NO_TIMESTAMP
     last_update_timestamp_ms: int
     client_transaction_version: TransactionVersion = TransactionVersion.TV_0
+    preparation: Preparation | None = None
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.preparation is not None
 
     @property
     def is_exhausted(self) -> bool:
@@ -128,8 +150,12 @@ class Transaction:
         return self.producer_epoch >= LAST_EPOCH
 
     @property
-    def deadline_ms(self) -> int:
-        """When an Ongoing transaction is aborted."""
+    def deadline_ms(self) -> int | None:
+        """When an Ongoing transaction is aborted; never where that is for others to say."""
+        if self.preparation is not None:
+            return self.preparation.prepared_ms + self.preparation.retention_ms
+        if self.timeout_ms == NO_TIMEOUT_MS:
+            return None
         return self.start_timestamp_ms + self.timeout_ms
 
 
@@ -138,7 +164,7 @@ def ended_epoch(transaction: Transaction) -> int:
 
     Whoever ended it by transaction version 2 may not have heard of it, and ask again with that one.
     """
-    is_ended = transaction.state.is_prepared or transaction.state.is_complete
+    is_ended = transaction.state.is_decided or transaction.state.is_complete
     if not is_ended or not transaction.client_transaction_version.bumps_epoch:
         return NO_PRODUCER_EPOCH
     is_rotated = transaction.producer_id != transaction.previous_producer_id
@@ -207,6 +233,17 @@ def with_partitions(
 
 
 def prepared(
+    transaction: Transaction, sink_id: str, batch_id: int, retention_ms: int, now_ms: int
+) -> Transaction:
+    """The transaction waits for a batch."""
+    assert transaction.state is TransactionState.ONGOING, transaction.state
+    preparation = Preparation(
+        sink_id=sink_id, batch_id=batch_id, prepared_ms=now_ms, retention_ms=retention_ms
+    )
+    return _moved(transaction, TransactionState.ONGOING, now_ms, preparation=preparation)
+
+
+def decided(
     transaction: Transaction,
     *,
     is_commit: bool,
@@ -263,5 +300,5 @@ def _moved(
         previous_producer_id=transaction.producer_id,
         # Clocks may be set back; that something came later stays so.
         last_update_timestamp_ms=max(now_ms, transaction.last_update_timestamp_ms),
-        **changes,  # type: ignore[arg-type]
+        **{"preparation": None, **changes},  # type: ignore[arg-type]
     )

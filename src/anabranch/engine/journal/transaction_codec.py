@@ -1,8 +1,8 @@
 """The transaction coordinator's records as bytes of `__transaction_state`, in Kafka's own format.
 
 Kafka's tools, and whatever else reads that topic, read ours; a topic that Apache Kafka wrote is
-read here. The version written is that of Kafka 4, which is 1. The layout is in
-`wire.journal.transaction_state`.
+read here. The version written is that of Kafka 4, which is 1. Sinks have a type of their own. The
+layouts are in `wire.journal.transaction_state`.
 """
 
 import dataclasses
@@ -10,9 +10,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from anabranch.coordinator.transaction.records import TransactionWritten
+from anabranch.coordinator.transaction.records import SinkWritten, TransactionWritten
+from anabranch.coordinator.transaction.sink_state import Listed, Sink
 from anabranch.coordinator.transaction.state import (
     NO_PRODUCER_EPOCH,
+    Preparation,
     TopicPartition,
     Transaction,
     TransactionState,
@@ -23,13 +25,18 @@ from anabranch.engine.journal.batch import Entry
 from anabranch.engine.journal.errors import JournalError
 from anabranch.wire.journal.record_type import read_prefix
 from anabranch.wire.journal.transaction_state import (
+    SINK_BATCH,
     TRANSACTION_LOG,
+    SinkBatchTransaction,
+    SinkBatchValue,
     TransactionLogValue,
+    TransactionPreparation,
     TransactionTopic,
 )
 from anabranch.wire.primitives import DecodeError
 
 _VERSION = 1
+_SINK_VERSION = 0
 
 # Kafka's numbers of the states, which are those of their order.
 _STATUS = {state: number for number, state in enumerate(TransactionState)}
@@ -39,16 +46,24 @@ _NEVER_KEPT = (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
 
 _encode_key = TRANSACTION_LOG.key_encoder()
 _encode_value = TRANSACTION_LOG.value_encoder(_VERSION)
+_encode_sink_key = SINK_BATCH.key_encoder()
+_encode_sink = SINK_BATCH.value_encoder(_SINK_VERSION)
+
+Durable = TransactionWritten | SinkWritten
 
 # Writing ----------------------------------------------------------------------------------------
 
 
-def encode_transactions(records: Sequence[TransactionWritten]) -> list[Entry]:
+def encode_transactions(records: Sequence[Durable]) -> list[Entry]:
     """The keys and values of a decision's records; no value for a tombstone."""
     return [_entry(record) for record in records]
 
 
-def _entry(record: TransactionWritten) -> Entry:
+def _entry(record: Durable) -> Entry:
+    if isinstance(record, SinkWritten):
+        sink = record.sink
+        value = None if sink is None else _encode_sink(_sink_value(sink))
+        return _encode_sink_key(record), value
     key, transaction = _encode_key(record), record.transaction
     return key, None if transaction is None else _encode_value(_value(transaction))
 
@@ -70,6 +85,33 @@ def _value(transaction: Transaction) -> TransactionLogValue:
         last_producer_epoch=(
             NO_PRODUCER_EPOCH if last_epoch == ended_epoch(transaction) else last_epoch
         ),
+        preparation=_preparation_value(transaction.preparation),
+    )
+
+
+def _preparation_value(preparation: Preparation | None) -> TransactionPreparation | None:
+    if preparation is None:
+        return None
+    return TransactionPreparation(
+        sink_id=preparation.sink_id,
+        batch_id=preparation.batch_id,
+        prepared_timestamp_ms=preparation.prepared_ms,
+        retention_ms=preparation.retention_ms,
+    )
+
+
+def _sink_value(sink: Sink) -> SinkBatchValue:
+    return SinkBatchValue(
+        last_batch_id=sink.last_batch_id,
+        last_update_timestamp_ms=sink.last_update_timestamp_ms,
+        pending=[
+            SinkBatchTransaction(
+                transactional_id=one.transactional_id,
+                producer_id=one.producer_id,
+                producer_epoch=one.producer_epoch,
+            )
+            for one in sink.pending
+        ],
     )
 
 
@@ -83,13 +125,16 @@ def _topics(partitions: Iterable[TopicPartition]) -> list[TransactionTopic]:
 # Reading ----------------------------------------------------------------------------------------
 
 
-def decode_transaction(key: bytes, value: bytes | None) -> TransactionWritten | None:
+def decode_transaction(key: bytes, value: bytes | None) -> Durable | None:
     """The record of a key and a value; None for a type that is not known here.
 
     Anything malformed is a JournalError.
     """
     try:
-        if read_prefix(key) != TRANSACTION_LOG.number:
+        number = read_prefix(key)
+        if number == SINK_BATCH.number:
+            return _sink_written(key, value)
+        if number != TRANSACTION_LOG.number:
             return None
         transactional_id = TRANSACTION_LOG.key_decoder()(key).transactional_id
         transaction = None
@@ -99,6 +144,39 @@ def decode_transaction(key: bytes, value: bytes | None) -> TransactionWritten | 
         return TransactionWritten(transactional_id=transactional_id, transaction=transaction)
     except (DecodeError, ValueError) as error:
         raise JournalError(f"a record of __transaction_state cannot be read: {error}") from error
+
+
+def _sink_written(key: bytes, value: bytes | None) -> SinkWritten:
+    sink_id = SINK_BATCH.key_decoder()(key).sink_id
+    if value is None:
+        return SinkWritten(sink_id=sink_id, sink=None)
+    said = SINK_BATCH.value_decoder(read_prefix(value))(value)
+    pending = tuple(
+        Listed(
+            transactional_id=one.transactional_id,
+            producer_id=one.producer_id,
+            producer_epoch=one.producer_epoch,
+        )
+        for one in said.pending
+    )
+    sink = Sink(
+        sink_id=sink_id,
+        last_batch_id=said.last_batch_id,
+        last_update_timestamp_ms=said.last_update_timestamp_ms,
+        pending=pending,
+    )
+    return SinkWritten(sink_id=sink_id, sink=sink)
+
+
+def _preparation(said: TransactionPreparation | None) -> Preparation | None:
+    if said is None:
+        return None
+    return Preparation(
+        sink_id=said.sink_id,
+        batch_id=said.batch_id,
+        prepared_ms=said.prepared_timestamp_ms,
+        retention_ms=said.retention_ms,
+    )
 
 
 def _transaction(transactional_id: str, said: TransactionLogValue) -> Transaction:
@@ -123,6 +201,7 @@ def _transaction(transactional_id: str, said: TransactionLogValue) -> Transactio
         start_timestamp_ms=said.start_timestamp_ms,
         last_update_timestamp_ms=said.last_update_timestamp_ms,
         client_transaction_version=TransactionVersion(said.client_transaction_version),
+        preparation=_preparation(said.preparation),
     )
     if said.last_producer_epoch != NO_PRODUCER_EPOCH:
         return transaction

@@ -94,6 +94,18 @@ class RangeFetch:
 
 
 @struct
+class RangeCut:
+    """The ranges of all who read a partition together, that of the reader among them.
+
+    For readers without a group: the broker sorts the records once for all of them. They share
+    nothing with a group, so the topic need not allow that (`range.fetch.enable`).
+    """
+
+    version: Int16 = at("0+", default=COOPERATION_VERSION)
+    ranges: list[KeyRange] = at("0+")
+
+
+@struct
 class RangeFetchAnswer:
     """Which ranges were applied, and how far they were looked through."""
 

@@ -11,7 +11,7 @@ instead of replica id (KIP-903), 16 leader hints (KIP-951), 17 the replica's dir
 """
 
 from anabranch.wire.api import api
-from anabranch.wire.messages.cooperation import RangeFetch, RangeFetchAnswer
+from anabranch.wire.messages.cooperation import RangeCut, RangeFetch, RangeFetchAnswer
 from anabranch.wire.schema import (
     Int8,
     Int16,
@@ -45,6 +45,7 @@ class FetchPartition:
     replica_directory_id: Uuid = at("17+", tag=0, ignorable=True)
     high_watermark: Int64 = at("18+", tag=1, default=HIGH_WATERMARK_NOT_REPORTED, ignorable=True)
     range_fetch: RangeFetch | None = at("12+", tag=10_000, nullable="none", default=None)
+    range_cut: RangeCut | None = at("12+", tag=10_001, nullable="none", default=None)
 
 
 @struct

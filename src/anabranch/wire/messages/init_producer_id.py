@@ -2,11 +2,12 @@
 
 1 responses leave before throttling (KIP-219), 2 flexible, 3 a producer can ask to go on with its
 id and epoch (KIP-360), 4 PRODUCER_FENCED may be answered (KIP-588), 5 TRANSACTION_ABORTABLE may be
-answered (KIP-890). Version 6 (two-phase commit, KIP-939) is not stable in Kafka and not here.
+answered (KIP-890), 6 two-phase commit: transactions that time does not end, and that another
+producer may find and end (KIP-939; not stable in Kafka 4.3).
 """
 
 from anabranch.wire.api import api
-from anabranch.wire.schema import Int16, Int32, Int64, String, at, struct
+from anabranch.wire.schema import Bool, Int16, Int32, Int64, String, at, struct
 
 
 @struct
@@ -15,6 +16,8 @@ class InitProducerIdRequest:
     transaction_timeout_ms: Int32 = at("0+")
     producer_id: Int64 = at("3+", default=-1)
     producer_epoch: Int16 = at("3+", default=-1)
+    enable2_pc: Bool = at("6+")
+    keep_prepared_txn: Bool = at("6+")
 
 
 @struct
@@ -23,6 +26,8 @@ class InitProducerIdResponse:
     error_code: Int16 = at("0+")
     producer_id: Int64 = at("0+", default=-1)
     producer_epoch: Int16 = at("0+")
+    ongoing_txn_producer_id: Int64 = at("6+", default=-1)
+    ongoing_txn_producer_epoch: Int16 = at("6+", default=-1)
 
 
 INIT_PRODUCER_ID = api(
@@ -30,6 +35,6 @@ INIT_PRODUCER_ID = api(
     "InitProducerId",
     request=InitProducerIdRequest,
     response=InitProducerIdResponse,
-    versions="0-5",
+    versions="0-6",
     flexible="2+",
 )

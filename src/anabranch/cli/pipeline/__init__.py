@@ -1,0 +1,1 @@
+"""`anabranch pipeline` and `anabranch demo`: applications on Spark, made and run."""
