@@ -162,7 +162,7 @@ class TransactionCoordinator:
     def patience_ms(self, transactional_id: str) -> int:
         """Until when a request of an open transaction may wait, to be answered before its time is
         up; in the past where none is open."""
-        transaction = self._driver(transactional_id).shard.transaction(transactional_id)
+        transaction = self.driver(transactional_id).shard.transaction(transactional_id)
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             return 0
         return transaction.deadline_ms - transaction.timeout_ms // 10
