@@ -165,6 +165,8 @@ class TransactionCoordinator:
         transaction = self.driver(transactional_id).shard.transaction(transactional_id)
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             return 0
+        if transaction.deadline_ms is None:
+            return 0  # prepared: it takes nothing more
         return transaction.deadline_ms - transaction.timeout_ms // 10
 
     def _init_idempotent(self, command: c.InitProducerId) -> c.InitProducerIdAnswer:
