@@ -157,7 +157,7 @@ def test_a_zombie(shared_broker: BrokerProcess, version: int) -> None:
                     transaction.send(topic, b"of the successor")
                     await transaction.flush()
                     # In the middle of the successor's transaction, which goes on undisturbed.
-                    with pytest.raises(ProducerFencedError, match="must stop"):
+                    with pytest.raises(ProducerFencedError, match="this producer must stop"):
                         await open_one.commit()
                 with pytest.raises(ConsumerStateError, match="cannot go on"):
                     zombie.transaction()
