@@ -225,6 +225,40 @@ def test_who_leaves_for_a_while_has_its_transactions_aborted() -> None:
     assert units_of(story, "c") == [(HALF, SLOT_COUNT)]
 
 
+def test_who_joins_again_has_its_transactions_aborted() -> None:
+    """It starts over, and does not have what they touch before they have ended."""
+    story = two_with_halves()
+    step = story.join("b", shares=True)
+    assert step.tasks == ["abort b 7 9"]
+    assert units_of(story, "b") == []
+    settle(story)
+    assert units_of(story, "b") == []
+    over(story, "b", 7)
+    over(story, "b", 9)
+    settle(story)
+    assert units_of(story, "b") == [(HALF, SLOT_COUNT)]
+    # Nothing is pending: it has what it had at once.
+    step = story.join("b", shares=True)
+    assert (step.tasks, units_of(story, "b")) == ([], [(HALF, SLOT_COUNT)])
+
+
+def test_who_joins_again_while_it_gives_up() -> None:
+    """What it owed and what it had: all that a transaction touches is gone from it."""
+    story = one_with_all()
+    said(story, "a")
+    story.join("b", shares=True)
+    story.wait(INTERVAL_MS)
+    story.beat("a", story.member("a").member_epoch, "t0", shares=True)
+    assert story.member("a").state is MemberState.UNREVOKED_PARTITIONS
+    assert story.join("a", shares=True).tasks == ["abort a 7"]
+    assert units_of(story, "a") == [(0, HALF)]
+    settle(story)
+    assert units_of(story, "b") == []
+    over(story, "a")
+    settle(story)
+    assert units_of(story, "b") == [(HALF, SLOT_COUNT)]
+
+
 def test_who_has_nothing_pending_goes_without_a_word() -> None:
     """Nobody's transaction is touched."""
     story = shared(t=1)
