@@ -348,6 +348,14 @@ class GroupCoordinator:
         shard = self._shard(group_id)
         return shard.progress(group_id) if shard is not None else {}
 
+    def is_acknowledged(
+        self, group_id: str, topic_id: bytes, partition: int, slot: int, offset: int
+    ) -> bool:
+        """Whether a record is acknowledged in a transaction that is open."""
+        shard = self._shard(group_id)
+        place = (topic_id, partition)
+        return shard is not None and shard.pending_acks.has_record(group_id, place, slot, offset)
+
     def groups_with_progress(self) -> list[str]:
         """The groups that have done something record by record, as far as they can be read."""
         return [
