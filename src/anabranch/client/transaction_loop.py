@@ -13,6 +13,9 @@ Rules
 - Ranges that are to be given back wait for the transaction that has their last records, which is
   then not waited for any longer.
 - When too much is held, because a transaction does not end, nothing more is started.
+- Where the group takes acknowledgements in the order of offsets only (`coop.txn.order=stable`), a
+  transaction has nothing that comes after a record of this member that is not in it: it would wait
+  for that record, which would wait for it.
 """
 
 import asyncio
@@ -29,7 +32,8 @@ from anabranch.client.errors import (
     TransactionUncertainError,
 )
 from anabranch.client.outbox import Outgoing
-from anabranch.client.records import ConsumerRecord
+from anabranch.client.range_work import Place
+from anabranch.client.records import PENDING, ConsumerRecord
 from anabranch.client.timing import Attempts, Backoff
 from anabranch.client.transaction_acks import AckTeller, HeldAcks
 from anabranch.client.transactional_producer import (
@@ -54,6 +58,7 @@ _REFUSED = {
     ErrorCode.POLICY_VIOLATION,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
+_UNLIMITED = 2**62
 # Between transactions that are aborted.
 _AFTER_ABORT = Backoff(first_s=0.05, max_s=2.0, spread=0.2)
 
@@ -94,7 +99,9 @@ class TransactionLoop:
         *,
         interval_ms: int,
         max_records: int,
+        is_in_order: bool = False,
     ) -> None:
+        self._is_in_order = is_in_order
         self._core = core
         self._teller = teller
         self._producer = producer
@@ -108,7 +115,10 @@ class TransactionLoop:
         self._ending: list[ConsumerRecord] = []
         workload = core.workload
         workload.is_transactional = True
-        workload.held_max = max_records
+        # In order, what is held may wait for what is not started yet: that must not wait for it.
+        workload.held_max = _UNLIMITED if is_in_order else max_records
+        if is_in_order:
+            self._max_bytes = _UNLIMITED
         core.on_held_full = self.hurry
 
     # The handlers' side ---------------------------------------------------------------------------
@@ -183,12 +193,32 @@ class TransactionLoop:
                 # They are nobody's here; of those that are still open the next owner has to know.
                 lost = [record for record in held if not workload.is_held(record)]
                 workload.forsake(lost)
+            if self._is_in_order:
+                ours, workload.held = self._split_in_order(ours)
             self._ending = ours
         if was_paused:
             self._core.on_ready()
         return ours
 
+    def _split_in_order(
+        self, held: list[ConsumerRecord]
+    ) -> tuple[list[ConsumerRecord], list[ConsumerRecord]]:
+        """What comes before everything of this member that is not held, and the rest."""
+        ends: dict[Place, int] = {}
+        for work in self._core.workload:
+            left = (at for at, record in work.open.items() if record._state != PENDING)
+            place: Place = work.unit[:2]
+            ends[place] = min(ends.get(place, work.position), *left, work.position)
+        first: list[ConsumerRecord] = []
+        rest: list[ConsumerRecord] = []
+        for record in held:
+            is_first = record.offset < ends[record._work.unit[:2]]
+            (first if is_first else rest).append(record)
+        return first, rest
+
     async def _commit(self, held: list[ConsumerRecord]) -> None:
+        if self._is_in_order:
+            self._core.on_ranges_full()  # ranges without records hold the stable offset back, too
         transaction = self._producer.transaction()
         transaction.join(HeldAcks(self._core, lambda: self._teller, held, self._take_back))
         try:
