@@ -298,7 +298,8 @@ def test_a_broker_that_restarts(broker: BrokerProcess, version: int, how: str) -
 
     @in_loop
     async def scenario() -> None:
-        async with new_producer(broker) as producer:
+        # On a busy machine two restarts can take longer than a transaction may by default.
+        async with new_producer(broker, transaction_timeout_ms=600_000) as producer:
             async with producer.transaction() as transaction:
                 transaction.send("t", b"before")
                 await transaction.flush()
