@@ -15,7 +15,8 @@ Rules
 - When too much is held, because a transaction does not end, nothing more is started.
 - Where the group takes acknowledgements in the order of offsets only (`coop.txn.order=stable`), a
   transaction has nothing that comes after a record of this member that is not in it: it would wait
-  for that record, which would wait for it.
+  for that record, which would wait for it. What such a record keeps from counting is left to the
+  next owner when its range is to be given back.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from anabranch.client.errors import (
     TransactionUncertainError,
 )
 from anabranch.client.outbox import Outgoing
-from anabranch.client.range_work import Place
+from anabranch.client.range_work import Place, RangeState
 from anabranch.client.records import PENDING, ConsumerRecord
 from anabranch.client.timing import Attempts, Backoff
 from anabranch.client.transaction_acks import AckTeller, HeldAcks
@@ -193,9 +194,14 @@ class TransactionLoop:
                 # They are nobody's here; of those that are still open the next owner has to know.
                 lost = [record for record in held if not workload.is_held(record)]
                 workload.forsake(lost)
+            left: list[ConsumerRecord] = []
             if self._is_in_order:
-                ours, workload.held = self._split_in_order(ours)
+                ours, rest = self._split_in_order(ours)
+                left = [one for one in rest if one._work.state is RangeState.DRAINING]
+                workload.held = [one for one in rest if one not in left]
+                workload.recall(left)
             self._ending = ours
+        self._note_ended(left)
         if was_paused:
             self._core.on_ready()
         return ours
@@ -280,8 +286,7 @@ class TransactionLoop:
             self._held_bytes = 0
             core.workload.is_paused = False
             core.workload.recall([*records, *held])
-        for work in {id(record._work): record._work for record in held}.values():
-            core.note_finished(work)
+        self._note_ended(held)
         core.on_ready()
         core.on_hungry()
 
@@ -291,7 +296,10 @@ class TransactionLoop:
             held, self._core.workload.held = self._core.workload.held, []
             self._core.workload.forsake([*self._ending, *held])
             self._core.workload.is_paused = False
-        for work in {id(one._work): one._work for one in (*self._ending, *held)}.values():
+        self._note_ended([*self._ending, *held])
+
+    def _note_ended(self, records: list[ConsumerRecord]) -> None:
+        for work in {id(one._work): one._work for one in records}.values():
             self._core.note_finished(work)
 
 
