@@ -40,7 +40,8 @@ from anabranch.coordinator.group.consumer_settings import ConsumerSettings, Migr
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.coordinator.group.records import OffsetCommitted
 from anabranch.coordinator.group.settings import GroupSettings
-from anabranch.coordinator.group.shard import Group, GroupShard, Surroundings
+from anabranch.coordinator.group.shard import Group, GroupShard
+from anabranch.coordinator.group.surroundings import Surroundings
 from anabranch.coordinator.runtime.result import WaiterId
 from anabranch.engine.journal.partitions import partition_for
 from anabranch.model.errors import ErrorCode, KafkaError
