@@ -17,7 +17,7 @@ def in_loop(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...,
 
     def test(**arguments: Any) -> None:
         async def bounded() -> None:
-            async with asyncio.timeout(100):
+            async with asyncio.timeout(200):
                 await scenario(**arguments)
 
         asyncio.run(bounded())

@@ -1,6 +1,7 @@
 """The transactional producer and a real broker; what it wrote is read by librdkafka."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -157,7 +158,7 @@ def test_a_zombie(shared_broker: BrokerProcess, version: int) -> None:
                     transaction.send(topic, b"of the successor")
                     await transaction.flush()
                     # In the middle of the successor's transaction, which goes on undisturbed.
-                    with pytest.raises(ProducerFencedError, match="must stop"):
+                    with pytest.raises(ProducerFencedError, match="this producer must stop"):
                         await open_one.commit()
                 with pytest.raises(ConsumerStateError, match="cannot go on"):
                     zombie.transaction()
@@ -195,7 +196,7 @@ def test_a_transaction_that_takes_too_long(shared_broker: BrokerProcess) -> None
 
     @in_loop
     async def scenario() -> None:
-        async with new_producer(shared_broker, "slow", transaction_timeout_ms=200) as producer:
+        async with new_producer(shared_broker, "slow", transaction_timeout_ms=500) as producer:
             transaction = producer.transaction()
             transaction.send("slow", b"late")
             await transaction.flush()
@@ -204,8 +205,13 @@ def test_a_transaction_that_takes_too_long(shared_broker: BrokerProcess) -> None
                 await asyncio.sleep(0.02)
             with pytest.raises(TransactionAbortedError, match="transaction_timeout_ms"):
                 await transaction.commit()
-            async with producer.transaction() as transaction:
-                transaction.send("slow", b"in time")
+            while True:  # on a busy machine it may be late again
+                try:
+                    async with producer.transaction() as transaction:
+                        transaction.send("slow", b"in time")
+                    break
+                except TransactionAbortedError:
+                    pass
 
     scenario()
     assert read(shared_broker, "slow") == [b"in time"]
@@ -298,7 +304,8 @@ def test_a_broker_that_restarts(broker: BrokerProcess, version: int, how: str) -
 
     @in_loop
     async def scenario() -> None:
-        async with new_producer(broker) as producer:
+        # On a busy machine two restarts can take longer than a transaction may by default.
+        async with new_producer(broker, transaction_timeout_ms=600_000) as producer:
             async with producer.transaction() as transaction:
                 transaction.send("t", b"before")
                 await transaction.flush()
@@ -322,13 +329,23 @@ def test_a_broker_that_restarts(broker: BrokerProcess, version: int, how: str) -
     assert read(broker, "t") == [b"before", b"meanwhile", b"after"]
 
 
+async def surely(end: Callable[[], Awaitable[None]]) -> None:
+    """End a transaction, however long the broker takes to say so."""
+    while True:
+        try:
+            await end()
+            return
+        except TransactionUncertainError:
+            pass
+
+
 def test_an_end_that_is_not_answered(broker: BrokerProcess) -> None:
     """It is said when it is not known whether a transaction is committed, and it can be asked."""
     create_topic(broker.bootstrap, "t")
 
     @in_loop
     async def scenario() -> None:
-        async with new_producer(broker, delivery_timeout_ms=300) as producer:
+        async with new_producer(broker, delivery_timeout_ms=2000) as producer:
             transaction = producer.transaction()
             transaction.send("t", b"v")
             await transaction.flush()
@@ -342,7 +359,7 @@ def test_an_end_that_is_not_answered(broker: BrokerProcess) -> None:
             with pytest.raises(ConsumerStateError, match="uncertain"):
                 transaction.send("t", b"more")
             await asyncio.to_thread(broker.start)
-            await transaction.commit()
+            await surely(transaction.commit)
             transaction = producer.transaction()
             transaction.send("t", b"not this")
             await transaction.flush()
@@ -352,7 +369,7 @@ def test_an_end_that_is_not_answered(broker: BrokerProcess) -> None:
             with pytest.raises(ConsumerStateError, match="call abort"):
                 await transaction.commit()
             await asyncio.to_thread(broker.start)
-            await transaction.abort()
+            await surely(transaction.abort)
             async with producer.transaction() as transaction:
                 transaction.send("t", b"w")
 

@@ -272,6 +272,30 @@ def put_out(broker: BrokerProcess, member_id: str) -> None:
     assert answer.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
+def test_in_the_order_of_offsets(make_broker: Callable[..., BrokerProcess]) -> None:
+    """Transactions that have to wait for each other do so, and for nothing of their own."""
+    broker = make_broker(**{"coop.txn.order": "stable"})
+    begin(broker, 300)
+
+    class SlowAtFirst(Workers):
+        async def handle(self, record: ConsumerRecord, outputs: Outputs) -> None:
+            if record.offset % 100 == 3:
+                await asyncio.sleep(0.5)
+            await super().handle(record, outputs)
+
+    @in_loop
+    async def scenario() -> None:
+        workers = SlowAtFirst(broker)
+        workers.join("a")
+        await workers.until(lambda: len(workers.handled) >= 150)
+        assert set(workers.handled.values()) == {1}, "a transaction waited for its own member"
+        workers.join("b")
+        await workers.finish(300)
+
+    scenario()
+    check(broker, 300)
+
+
 def test_a_producer_that_is_fenced(broker: BrokerProcess) -> None:
     """Who starts under the same name stops the one before, and goes on where it was."""
     begin(broker, 600)

@@ -30,6 +30,7 @@ def start(broker: BrokerProcess, name: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_example(make_broker: Callable[..., BrokerProcess]) -> None:
     """Whatever is killed, there is one invoice for each order, and customers' are in order."""
     broker = make_broker(

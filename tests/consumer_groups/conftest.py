@@ -17,7 +17,7 @@ from support.broker_process import BrokerProcess  # noqa: E402
 
 # As short as a machine that is busy with other tests lets healthy members live with.
 SHORT_SESSION = {
-    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "5000",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "100",
@@ -51,5 +51,5 @@ def stage(make_stage: Callable[..., Stage]) -> Stage:
 
 @pytest.fixture
 def brief_stage(make_stage: Callable[..., Stage]) -> Stage:
-    """A broker that forgets silent members after three seconds."""
+    """A broker that forgets silent members after five seconds."""
     return make_stage(**SHORT_SESSION)

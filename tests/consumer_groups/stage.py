@@ -96,10 +96,10 @@ class Stage:
 
     # What is waited for ---------------------------------------------------------------------------
 
-    def wait_for(self, condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    def wait_for(self, condition: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
         wait_for(condition, what, timeout_s, lambda: accounts(self.members) + self.broker.log_text)
 
-    def shared(self, among: list[ConsumerMember], timeout_s: float = 60) -> None:
+    def shared(self, among: list[ConsumerMember], timeout_s: float = 120) -> None:
         """Every partition has one owner, and these members have even shares."""
 
         def is_shared() -> bool:

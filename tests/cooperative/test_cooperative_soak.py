@@ -65,3 +65,5 @@ def test_soak(stage: Stage, tmp_path: Path) -> None:
     assert verdict.numbers["acks refused"] > 0, "nobody woke up too late"
     assert verdict.numbers["retries"] > 0
     assert verdict.numbers["decided"] > 0
+    if MINUTES:
+        assert stage.moves > 0, "no range was moved by load"

@@ -27,6 +27,7 @@ import test_consumer_static
 import test_consumer_topics
 import test_cooperative_engine_stories
 import test_reconcile
+import test_txn_acks_draining
 from consumer_story import ConsumerStory
 from test_group_guards import Guard, functions_of, removed, told
 
@@ -52,6 +53,7 @@ STORIES: dict[ModuleType, list[ModuleType]] = {
         test_consumer_regex,
         test_consumer_ranges,
         test_cooperative_engine_stories,
+        test_txn_acks_draining,
     ],
     consumer_leave: [test_consumer_leaving],
     consumer_moves: [test_consumer_moves],

@@ -9,10 +9,14 @@ from typing import Any
 from consumer_story import GROUP, INTERVAL_MS, REBALANCE_MS, SESSION_MS, ConsumerStory, topic_id
 from test_consumer_ranges import HALF, join, owners, settle, shared
 
+from anabranch.coordinator.cooperative.commands import AbortTransactions
 from anabranch.coordinator.cooperative.records import AckedRange, AcksForgotten, AcksPending
 from anabranch.coordinator.group import commands as c
+from anabranch.coordinator.group.consumer_downgrade import with_tombstones
+from anabranch.coordinator.group.consumer_draft import ConsumerDraft
 from anabranch.coordinator.group.consumer_state import MemberState
 from anabranch.coordinator.group.records import OffsetCommitted, OffsetPending, TransactionEnded
+from anabranch.coordinator.runtime.result import Result
 from anabranch.model.units import SLOT_COUNT, SlotRange
 
 SLOTS = SlotRange(HALF + 100, HALF + 200)
@@ -223,6 +227,49 @@ def test_who_leaves_for_a_while_has_its_transactions_aborted() -> None:
     over(story, "b", 9)
     settle(story)
     assert units_of(story, "c") == [(HALF, SLOT_COUNT)]
+
+
+def test_who_joins_again_has_its_transactions_aborted() -> None:
+    """It starts over, and does not have what they touch before they have ended."""
+    story = two_with_halves()
+    step = story.join("b", shares=True)
+    assert step.tasks == ["abort b 7 9"]
+    assert units_of(story, "b") == []
+    settle(story)
+    assert units_of(story, "b") == []
+    over(story, "b", 7)
+    over(story, "b", 9)
+    settle(story)
+    assert units_of(story, "b") == [(HALF, SLOT_COUNT)]
+    # Nothing is pending: it has what it had at once.
+    step = story.join("b", shares=True)
+    assert (step.tasks, units_of(story, "b")) == ([], [(HALF, SLOT_COUNT)])
+
+
+def test_who_joins_again_while_it_gives_up() -> None:
+    """What it owed and what it had: all that a transaction touches is gone from it."""
+    story = one_with_all()
+    said(story, "a")
+    story.join("b", shares=True)
+    story.wait(INTERVAL_MS)
+    story.beat("a", story.member("a").member_epoch, "t0", shares=True)
+    assert story.member("a").state is MemberState.UNREVOKED_PARTITIONS
+    assert story.join("a", shares=True).tasks == ["abort a 7"]
+    assert units_of(story, "a") == [(0, HALF)]
+    settle(story)
+    assert units_of(story, "b") == []
+    over(story, "a")
+    settle(story)
+    assert units_of(story, "b") == [(HALF, SLOT_COUNT)]
+
+
+def test_a_group_that_becomes_another_kind_aborts_them_too() -> None:
+    """Whoever is left speaks the classic protocol; who is gone is gone all the same."""
+    story = two_with_halves()
+    draft = ConsumerDraft(story.group, story.shard.environment(GROUP), story.now_ms)
+    draft.remove(story.member("b"))
+    aborts = (AbortTransactions(group_id=GROUP, member_id="b", producers=((7, 0), (9, 0))),)
+    assert with_tombstones(draft, Result()).tasks == aborts
 
 
 def test_who_has_nothing_pending_goes_without_a_word() -> None:

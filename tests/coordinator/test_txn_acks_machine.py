@@ -151,6 +151,14 @@ class ExactlyOnce(RuleBasedStateMachine):
     def crash(self, pick: int) -> None:
         self.pick(pick).is_alive = False
 
+    @precondition(alive)
+    @rule(pick=PICKS)
+    def start_over(self, pick: int) -> None:
+        """A consumer joins again under its own id, and its producer goes on as if nothing were."""
+        member = self.pick(pick)
+        member.epoch, member.units, member.done = 0, {}, {}
+        member.beat()
+
     @precondition(lambda self: any(not one.is_alive for one in self.members))
     @rule(pick=PICKS, is_commit=st.booleans())
     def a_zombie_ends_its_transaction(self, pick: int, is_commit: bool) -> None:

@@ -27,6 +27,7 @@ from anabranch.coordinator.cooperative.records import (
     ProgressForgotten,
     ProgressWritten,
 )
+from anabranch.coordinator.cooperative.settings import STABLE_ORDER
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group import consumer_commands as cc
 from anabranch.coordinator.group import consumer_records as cr
@@ -254,8 +255,15 @@ class TxnMember:
         if self.is_spoilt or self.waiter:
             return
         chosen: list[tuple[Unit, int]] = []
-        for unit in sorted(self.units):
-            chosen += [(unit, offset) for offset in self._left(unit)][skip : skip + count]
+        if self._is_ordered:
+            # Who does later records first would wait for itself.
+            for place in self.world.logs:
+                mine = [unit for unit in self.units if unit[:2] == place]
+                left = sorted((offset, unit) for unit in mine for offset in self._left(unit))
+                chosen += [(unit, offset) for offset, unit in left[:count]]
+        else:
+            for unit in sorted(self.units):
+                chosen += [(unit, offset) for offset in self._left(unit)][skip : skip + count]
         # A range without records tells how far it is, or nobody could know.
         behind = [unit for unit in self.units if self._watermark(unit) > self._told(unit)]
         if not (chosen or (behind and not skip)) or not fate.arrives:
@@ -283,9 +291,16 @@ class TxnMember:
             if unit.slots.first <= record.slot < unit.slots.end and offset not in self.done[unit]
         ]
 
+    @property
+    def _is_ordered(self) -> bool:
+        return self.world.settings.txn_order == STABLE_ORDER
+
     def _watermark(self, unit: Unit) -> int:
-        left = self._left(unit)
-        return left[0] if left else self.world.logs[unit[:2]].end
+        units = [unit]
+        if self._is_ordered:
+            units = [other for other in self.units if other[:2] == unit[:2]]
+        left = [offset for one in units for offset in self._left(one)]
+        return min(left) if left else self.world.logs[unit[:2]].end
 
     def _told(self, unit: Unit) -> int:
         """How far a range is, as everybody can see."""

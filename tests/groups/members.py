@@ -124,7 +124,7 @@ class Member:
 def wait_for(
     condition: Callable[[], bool],
     what: str,
-    timeout_s: float = 60,
+    timeout_s: float = 120,
     account: Callable[[], str] = lambda: "",
 ) -> None:
     """Wait for a fact of other processes; fail with a sentence when it does not come true."""

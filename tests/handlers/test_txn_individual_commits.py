@@ -445,6 +445,30 @@ def test_the_time_of_a_transaction_is_up(node: SharedNode) -> None:
     assert len(second.ranges) == 1
 
 
+def test_what_is_acknowledged_is_not_stuck(make: MakeNode) -> None:
+    """Its owner is through with it, however long the transaction takes."""
+    node = make("coop.stuck.ms=1000")
+    stuck = node.broker.groups.stuck_ranges
+    low, high = two_members(node)
+    low.ack(0)
+    high.ack(RECORDS)
+    one = Transaction(node, "one")
+    assert codes(one.ack(low, RECORDS)) == [(OK, 0)]
+    stuck.start()
+
+    def wait(delay_ms: int) -> None:
+        for _ in range(delay_ms // 10):
+            node.pass_ms(10)
+            while node.loop.finish_jobs():
+                pass
+
+    wait(5_000)
+    assert stuck.revocations == 0
+    assert one.end(is_commit=False) == OK
+    wait(5_000)
+    assert stuck.revocations == 1
+
+
 def test_a_group_that_is_pending_is_not_deleted(node: SharedNode) -> None:
     """Not before its transaction has ended, be it without members."""
     low, high = two_members(node)

@@ -15,7 +15,7 @@ from support.branch_history import History, Verdict, judge
 
 WORKER = Path(__file__).with_name("branch_worker.py")
 # Longer than anything takes on a machine that is busy with other tests.
-PATIENCE_S = 90.0
+PATIENCE_S = 200.0
 
 
 class Worker:
@@ -124,14 +124,14 @@ class Crew:
     def produce(self, source: str, keys: Sequence[str], count: int) -> None:
         """`count` records to partition 0 of the source topic, the keys in turn."""
         producer = Producer({"bootstrap.servers": self._bootstrap, "log_level": 0})
-        producer.list_topics(source, 30)
+        producer.list_topics(source, 60)
         self.produced_at = time.monotonic()
         for number in range(count):
             key = keys[number % len(keys)]
             producer.produce(source, b"order %d " % number + b"." * 80, key, partition=0)
             self.produced[number] = key
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     # What is waited for ---------------------------------------------------------------------------
 

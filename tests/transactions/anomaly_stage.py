@@ -135,9 +135,19 @@ class Stage:
         self._killed: set[str] = set()
         for topic, size in TOPICS.items():
             create_topic(broker.bootstrap, topic, size)
+        for group in GROUPS:
+            self._begin_at_zero(group)
         self.slots = [Slot(f"{m}-{n}", m, folder) for n, m in enumerate(modes)]
         for slot in self.slots:
             slot.start(broker.bootstrap, seed)
+
+    def _begin_at_zero(self, group: str) -> None:
+        """Where nothing is committed librdkafka asks for the beginning, and when it is rebalanced
+        meanwhile it asks again half a second later, and goes back there (seen with 2.16)."""
+        consumer = self._consumer(group)
+        zeros = [TopicPartition(*partition_of(name), 0) for name in PARTITIONS]
+        consumer.commit(offsets=zeros, asynchronous=False)
+        consumer.close()
 
     # Faults ---------------------------------------------------------------------------------------
 

@@ -40,7 +40,8 @@ from anabranch.coordinator.group.consumer_settings import ConsumerSettings, Migr
 from anabranch.coordinator.group.consumer_state import ConsumerGroup
 from anabranch.coordinator.group.records import OffsetCommitted
 from anabranch.coordinator.group.settings import GroupSettings
-from anabranch.coordinator.group.shard import Group, GroupShard, Surroundings
+from anabranch.coordinator.group.shard import Group, GroupShard
+from anabranch.coordinator.group.surroundings import Surroundings
 from anabranch.coordinator.runtime.result import WaiterId
 from anabranch.engine.journal.partitions import partition_for
 from anabranch.model.errors import ErrorCode, KafkaError
@@ -347,6 +348,14 @@ class GroupCoordinator:
         """What a group has committed record by record, by topic id and partition."""
         shard = self._shard(group_id)
         return shard.progress(group_id) if shard is not None else {}
+
+    def is_acknowledged(
+        self, group_id: str, topic_id: bytes, partition: int, slot: int, offset: int
+    ) -> bool:
+        """Whether a record is acknowledged in a transaction that is open."""
+        shard = self._shard(group_id)
+        place = (topic_id, partition)
+        return shard is not None and shard.pending_acks.has_record(group_id, place, slot, offset)
 
     def groups_with_progress(self) -> list[str]:
         """The groups that have done something record by record, as far as they can be read."""

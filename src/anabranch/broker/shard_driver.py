@@ -50,7 +50,8 @@ from anabranch.coordinator.group.consumer_commands import (
 from anabranch.coordinator.group.consumer_records import ImageChanged
 from anabranch.coordinator.group.records import OffsetPending, TransactionEnded
 from anabranch.coordinator.group.settings import GroupSettings
-from anabranch.coordinator.group.shard import GroupShard, Surroundings
+from anabranch.coordinator.group.shard import GroupShard
+from anabranch.coordinator.group.surroundings import Surroundings
 from anabranch.coordinator.group.topic_regex import match_topics
 from anabranch.coordinator.runtime.result import Result, TimerKey, WaiterId
 from anabranch.engine.journal.errors import JournalError

@@ -303,7 +303,8 @@ class StuckRanges:
         self._tell(watched, stage, holder, _lowest_slots(progress))
         if stage is Stage.REVOKE and record is not None and holder is not None:
             assert isinstance(group, ConsumerGroup), "who holds it is a member"
-            self._revoke(watched, record, holder, group)
+            if not self._groups.is_acknowledged(*watched.key, record.slot, record.offset):
+                self._revoke(watched, record, holder, group)
 
     def _note_work(
         self, watched: WatchedWindow, progress: PartitionProgress, holder: Holder | None

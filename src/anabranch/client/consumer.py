@@ -283,17 +283,19 @@ class CooperativeConsumer:
         """
         self._check_transactional()
         self._check_may_run(concurrency)
-        if interval_ms < 0 or max_records < 1:
-            raise ConfigurationError("interval_ms must not be negative, max_records at least 1")
+        if interval_ms < 1 or max_records < 1:
+            raise ConfigurationError("interval_ms and max_records must be at least 1")
         # What a producer of the same name left open is aborted before anything is begun.
         await producer.start()
         await self._start("run")
+        teller = self._new_teller()
         loop = TransactionLoop(
             self._core,
-            self._new_teller(),
+            teller,
             producer,
             interval_ms=interval_ms,
             max_records=max_records,
+            is_in_order=await teller.is_in_order(),
         )
         assert self._hand_over is not None
         self._hand_over.hurry = loop.hurry

@@ -18,6 +18,7 @@ from anabranch.client.committing import NOT_OURS, error_of, limit_epoch, tell
 from anabranch.client.core import Core
 from anabranch.client.errors import (
     BrokerError,
+    ConsumerError,
     CooperationNotSupportedError,
     IndividualCommitNotAllowedError,
     RetriableBrokerError,
@@ -28,10 +29,16 @@ from anabranch.client.hand_over import HandOver
 from anabranch.client.membership import Membership
 from anabranch.client.range_work import Place, RangeWork
 from anabranch.client.records import STARTED, ConsumerRecord, TopicPartition
+from anabranch.client.timing import Attempts
 from anabranch.client.transaction_session import TransactionSession
 from anabranch.client.transactional_producer import Transaction
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.messages.cooperation import IndividualCommit
+from anabranch.wire.messages.describe_configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from anabranch.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -42,6 +49,8 @@ from anabranch.wire.messages.txn_offset_commit import (
 
 _NO_OFFSET = -1
 _ANONYMOUS = -1
+_GROUP_RESOURCE = 32
+_ORDER_CONFIG = "coop.txn.order"
 # The member's epoch is another one since; the next heartbeat brings it.
 _STALE = {ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION}
 
@@ -53,6 +62,23 @@ class AckTeller:
         self._core = core
         self._membership = membership
         self._hand_over = hand_over
+
+    async def is_in_order(self) -> bool:
+        """Whether the group takes acknowledgements of transactions in the order of offsets only."""
+        resource = DescribeConfigsResource(
+            resource_type=_GROUP_RESOURCE,
+            resource_name=self._core.settings.group_id or "",
+            configuration_keys=[_ORDER_CONFIG],
+        )
+        request = DescribeConfigsRequest(resources=[resource])
+        attempts = Attempts(self._core.settings.retry_backoff, self._hand_over.random_share)
+        while True:
+            try:
+                answer = await self._core.cluster.ask_any(DESCRIBE_CONFIGS, request)
+                break
+            except ConsumerError as error:
+                await self._hand_over.wait_after(error, attempts)
+        return any(one.value == "stable" for found in answer.results for one in found.configs)
 
     async def tell(
         self, session: TransactionSession, records: Iterable[ConsumerRecord]

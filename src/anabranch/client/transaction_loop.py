@@ -13,6 +13,10 @@ Rules
 - Ranges that are to be given back wait for the transaction that has their last records, which is
   then not waited for any longer.
 - When too much is held, because a transaction does not end, nothing more is started.
+- Where the group takes acknowledgements in the order of offsets only (`coop.txn.order=stable`), a
+  transaction has nothing that comes after a record of this member that is not in it: it would wait
+  for that record, which would wait for it. What such a record keeps from counting is left to the
+  next owner when its range is to be given back.
 """
 
 import asyncio
@@ -29,7 +33,8 @@ from anabranch.client.errors import (
     TransactionUncertainError,
 )
 from anabranch.client.outbox import Outgoing
-from anabranch.client.records import ConsumerRecord
+from anabranch.client.range_work import Place, RangeState
+from anabranch.client.records import PENDING, ConsumerRecord
 from anabranch.client.timing import Attempts, Backoff
 from anabranch.client.transaction_acks import AckTeller, HeldAcks
 from anabranch.client.transactional_producer import (
@@ -54,6 +59,7 @@ _REFUSED = {
     ErrorCode.POLICY_VIOLATION,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
+_UNLIMITED = 2**62
 # Between transactions that are aborted.
 _AFTER_ABORT = Backoff(first_s=0.05, max_s=2.0, spread=0.2)
 
@@ -94,7 +100,9 @@ class TransactionLoop:
         *,
         interval_ms: int,
         max_records: int,
+        is_in_order: bool = False,
     ) -> None:
+        self._is_in_order = is_in_order
         self._core = core
         self._teller = teller
         self._producer = producer
@@ -108,7 +116,10 @@ class TransactionLoop:
         self._ending: list[ConsumerRecord] = []
         workload = core.workload
         workload.is_transactional = True
-        workload.held_max = max_records
+        # In order, what is held may wait for what is not started yet: that must not wait for it.
+        workload.held_max = _UNLIMITED if is_in_order else max_records
+        if is_in_order:
+            self._max_bytes = _UNLIMITED
         core.on_held_full = self.hurry
 
     # The handlers' side ---------------------------------------------------------------------------
@@ -183,12 +194,37 @@ class TransactionLoop:
                 # They are nobody's here; of those that are still open the next owner has to know.
                 lost = [record for record in held if not workload.is_held(record)]
                 workload.forsake(lost)
+            left: list[ConsumerRecord] = []
+            if self._is_in_order:
+                ours, rest = self._split_in_order(ours)
+                left = [one for one in rest if one._work.state is RangeState.DRAINING]
+                workload.held = [one for one in rest if one not in left]
+                workload.recall(left)
             self._ending = ours
+        self._note_ended(left)
         if was_paused:
             self._core.on_ready()
         return ours
 
+    def _split_in_order(
+        self, held: list[ConsumerRecord]
+    ) -> tuple[list[ConsumerRecord], list[ConsumerRecord]]:
+        """What comes before everything of this member that is not held, and the rest."""
+        ends: dict[Place, int] = {}
+        for work in self._core.workload:
+            left = (at for at, record in work.open.items() if record._state != PENDING)
+            place: Place = work.unit[:2]
+            ends[place] = min(ends.get(place, work.position), *left, work.position)
+        first: list[ConsumerRecord] = []
+        rest: list[ConsumerRecord] = []
+        for record in held:
+            is_first = record.offset < ends[record._work.unit[:2]]
+            (first if is_first else rest).append(record)
+        return first, rest
+
     async def _commit(self, held: list[ConsumerRecord]) -> None:
+        if self._is_in_order:
+            self._core.on_ranges_full()  # ranges without records hold the stable offset back, too
         transaction = self._producer.transaction()
         transaction.join(HeldAcks(self._core, lambda: self._teller, held, self._take_back))
         try:
@@ -250,8 +286,7 @@ class TransactionLoop:
             self._held_bytes = 0
             core.workload.is_paused = False
             core.workload.recall([*records, *held])
-        for work in {id(record._work): record._work for record in held}.values():
-            core.note_finished(work)
+        self._note_ended(held)
         core.on_ready()
         core.on_hungry()
 
@@ -261,7 +296,10 @@ class TransactionLoop:
             held, self._core.workload.held = self._core.workload.held, []
             self._core.workload.forsake([*self._ending, *held])
             self._core.workload.is_paused = False
-        for work in {id(one._work): one._work for one in (*self._ending, *held)}.values():
+        self._note_ended([*self._ending, *held])
+
+    def _note_ended(self, records: list[ConsumerRecord]) -> None:
+        for work in {id(one._work): one._work for one in records}.values():
             self._core.note_finished(work)
 
 

@@ -466,5 +466,6 @@ def _fenced(what: str) -> ProducerFencedError:
     return ProducerFencedError(
         ErrorCode.PRODUCER_FENCED,
         what,
-        "another producer has started under the same transactional id; this one must stop",
+        "another producer has started under the same transactional id, or somebody has aborted"
+        " the transaction; this producer must stop",
     )

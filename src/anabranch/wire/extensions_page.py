@@ -89,7 +89,9 @@ adds it with `AddOffsetsToTxn` and sends version 3 or 4.
 - Where the group has `coop.txn.order=stable`, a `TxnOffsetCommit` whose lowest record is above the
   stable offset is answered only when the stable offset has come to it: with REBALANCE_IN_PROGRESS
   at once when the member is gone that holds it back, and with TRANSACTION_ABORTABLE before the
-  transaction's time is up. Both mean that nothing was taken.
+  transaction's time is up. Both mean that nothing was taken. Members then have to do their records
+  in the order of offsets: who acknowledges later ones while it has earlier ones left waits for
+  itself.
 
 """
 

@@ -6,6 +6,8 @@ Rules
 - An acknowledgement begins with the lowest offset that it adds. One by watermark adds everything
   from the watermark that its slots have. It is taken when the stable offset has come to where it
   begins; what the same transaction has said before, and in the same request, counts for that.
+- Members do their records in the order of offsets, whatever range they are of: who acknowledges
+  later ones while it has earlier ones left waits for itself.
 - Slots that nobody has spoken of hold nobody back. In KIP-X the stable offset is the last one that
   is done; here it is the next one, so that "has come to" is "is not below".
 - A request of which one acknowledgement has to wait waits whole, and is judged again when it need

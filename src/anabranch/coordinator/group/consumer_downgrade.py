@@ -16,6 +16,8 @@ Rules
   too; in Kafka what the last member had would be nobody's until the next rebalance.
 """
 
+import dataclasses
+
 from anabranch.coordinator.group.classic_rebalance import prepare
 from anabranch.coordinator.group.classic_state import (
     CONSUMER_PROTOCOL_TYPE,
@@ -140,8 +142,11 @@ def begin_rebalance(
 
 
 def with_tombstones(draft: ConsumerDraft, result: Result) -> Result:
-    """Everything of the consumer group is forgotten, whatever the draft had in mind for it."""
-    return _instead(draft.group, result)
+    """Everything of the consumer group is forgotten, whatever the draft had in mind for it.
+
+    But for transactions of members that are gone.
+    """
+    return dataclasses.replace(_instead(draft.group, result), tasks=draft.aborts)
 
 
 def started_over(group: ConsumerGroup, result: Result) -> Result:

@@ -297,6 +297,11 @@ class ConsumerDraft:
                 AbortTransactions(group_id=self.group_id, member_id=member_id, producers=producers)
             )
 
+    @property
+    def aborts(self) -> tuple[AbortTransactions, ...]:
+        """The transactions that are to be ended, whatever becomes of the group."""
+        return tuple(task for task in self._tasks if isinstance(task, AbortTransactions))
+
     def _put(self, member: ConsumerMember) -> None:
         self._members[member.member_id] = member
         spec = self._spec(member)

@@ -140,6 +140,8 @@ def _invalid(message: str) -> KafkaError:
 def heartbeat_in(draft: ConsumerDraft, command: ConsumerHeartbeat) -> Result:
     """A heartbeat of a member that stays or comes."""
     before = _find_member(draft, command)
+    if command.member_epoch == JOINING_EPOCH:
+        before = _without_doubtful(draft, before)
     current = take_step(
         draft,
         before,
@@ -149,6 +151,25 @@ def heartbeat_in(draft: ConsumerDraft, command: ConsumerHeartbeat) -> Result:
     )
     draft.restart_session(current)
     return draft.result(_answer(draft, command, before, current))
+
+
+def _without_doubtful(draft: ConsumerDraft, member: ConsumerMember) -> ConsumerMember:
+    """A member that joins again has lost what it acknowledged in transactions that are open.
+
+    They are aborted, and until they have ended it does not have the ranges that they touch: it
+    would do again what may yet be committed.
+    """
+    draft.abort_transactions(member.member_id)
+    is_doubtful = draft.environment.is_acknowledged
+    if not any(is_doubtful(unit) for unit in member.held):
+        return member
+    certain = member.with_(
+        state=MemberState.UNRELEASED_PARTITIONS,
+        assigned={u: epoch for u, epoch in member.assigned.items() if not is_doubtful(u)},
+        pending_revocation={},
+    )
+    draft.write_current(certain)
+    return certain
 
 
 def take_step(

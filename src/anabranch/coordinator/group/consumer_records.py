@@ -4,7 +4,7 @@ All but the last are durable; a None in the place of the value is the tombstone.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, assert_never
 
 from anabranch.coordinator.group.assignors.index import Target
 from anabranch.coordinator.group.cause import Cause
@@ -90,3 +90,18 @@ ConsumerGroupRecord = (
     | CurrentWritten
     | RegexWritten
 )
+
+
+def is_tombstone(record: ConsumerGroupRecord) -> bool:
+    """Whether a record says that something is forgotten."""
+    match record:
+        case GroupEpochWritten() | TargetEpochWritten():
+            return record.epoch is None
+        case MemberWritten() | CurrentWritten():
+            return record.member is None
+        case TargetWritten():
+            return record.target is None
+        case RegexWritten():
+            return record.resolved is None
+        case _:
+            assert_never(record)

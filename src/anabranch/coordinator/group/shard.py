@@ -9,13 +9,12 @@ Rules
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import assert_never
 
 from anabranch.coordinator.cooperative.book import GroupProgress, ProgressBook
 from anabranch.coordinator.cooperative.commands import (
-    AbortTransactions,
     AcksAnswer,
     CountStuck,
     LogsFound,
@@ -25,8 +24,7 @@ from anabranch.coordinator.cooperative.commands import (
 )
 from anabranch.coordinator.cooperative.decisions import take_decisions
 from anabranch.coordinator.cooperative.individual_commit import take_individual_commits
-from anabranch.coordinator.cooperative.load import SlotWeights
-from anabranch.coordinator.cooperative.pending_acks import PendingAcks, forgotten
+from anabranch.coordinator.cooperative.pending_acks import PendingAcks
 from anabranch.coordinator.cooperative.records import (
     AcksForgotten,
     AcksPending,
@@ -36,7 +34,6 @@ from anabranch.coordinator.cooperative.records import (
     ProgressSettled,
     ProgressWritten,
 )
-from anabranch.coordinator.cooperative.settings import CooperativeSettings
 from anabranch.coordinator.cooperative.settling import (
     acks_found,
     epochs_in_doubt,
@@ -54,7 +51,6 @@ from anabranch.coordinator.cooperative.txn_order import (
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group import consumer_commands as cc
 from anabranch.coordinator.group import consumer_records as cr
-from anabranch.coordinator.group.assignors.registry import AssignorRegistry, build_registry
 from anabranch.coordinator.group.classic_in_consumer import (
     heartbeat_in_consumer_group,
     join_consumer_group,
@@ -74,28 +70,16 @@ from anabranch.coordinator.group.classic_state import ClassicGroup
 from anabranch.coordinator.group.classic_sync import heartbeat, leave_group, sync_group
 from anabranch.coordinator.group.commands import Command, CommittedOffset
 from anabranch.coordinator.group.consumer_downgrade import downgrade_if_alone, started_over
-from anabranch.coordinator.group.consumer_draft import (
-    ConsumerDraft,
-    Environment,
-    rebalance_timer,
-    refresh_timer,
-    target_timer,
-)
+from anabranch.coordinator.group.consumer_draft import ConsumerDraft, Environment, refresh_timer
 from anabranch.coordinator.group.consumer_heartbeat import consumer_heartbeat
-from anabranch.coordinator.group.consumer_leave import (
-    rebalance_time_is_up,
-)
+from anabranch.coordinator.group.consumer_leave import rebalance_time_is_up
 from anabranch.coordinator.group.consumer_leave import (
     session_is_over as consumer_session_is_over,
 )
+from anabranch.coordinator.group.consumer_loading import group_loaded
 from anabranch.coordinator.group.consumer_moves import move_ranges
 from anabranch.coordinator.group.consumer_regex import regexes_resolved, topics_may_have_changed
-from anabranch.coordinator.group.consumer_settings import ConsumerSettings
-from anabranch.coordinator.group.consumer_state import (
-    JOINING_EPOCH,
-    ConsumerGroup,
-    MemberState,
-)
+from anabranch.coordinator.group.consumer_state import JOINING_EPOCH, ConsumerGroup
 from anabranch.coordinator.group.consumer_target import bring_up_target
 from anabranch.coordinator.group.consumer_upgrade import heartbeat_that_upgrades
 from anabranch.coordinator.group.draft import Draft
@@ -107,6 +91,7 @@ from anabranch.coordinator.group.offsets import (
     expire_offsets,
     project_offsets,
 )
+from anabranch.coordinator.group.progress_forgetting import with_progress_forgotten
 from anabranch.coordinator.group.records import (
     ClassicGroupChanged,
     GroupRecord,
@@ -116,9 +101,15 @@ from anabranch.coordinator.group.records import (
     TransactionEnded,
 )
 from anabranch.coordinator.group.settings import GroupSettings
+from anabranch.coordinator.group.surroundings import Surroundings
 from anabranch.coordinator.group.txn_end import Known, end_transaction
 from anabranch.coordinator.group.txn_offsets import PendingOffsets, commit_txn_offsets
-from anabranch.coordinator.group.txn_waiters import joined_results, with_waiters
+from anabranch.coordinator.group.txn_waiters import (
+    joined_results,
+    orphans,
+    orphans_timer,
+    with_waiters,
+)
 from anabranch.coordinator.runtime.result import Result, TimerChange, TimerKey
 from anabranch.model.cluster_image import ClusterImage
 from anabranch.model.errors import ErrorCode
@@ -126,38 +117,7 @@ from anabranch.model.units import Unit
 
 Group = ClassicGroup | ConsumerGroup
 
-_NO_TOPIC_ID = bytes(16)
 _NO_OFFSETS: dict[tuple[str, int], CommittedOffset] = {}
-
-
-def _orphans_timer(group_id: str) -> TimerKey:
-    """The time to have transactions aborted whose members went while nobody looked."""
-    return ("orphans", group_id)
-
-
-class Surroundings:
-    """What the shards of a broker share: looked at by decisions, never changed by them."""
-
-    def __init__(
-        self,
-        assignors: AssignorRegistry | None = None,
-        consumer_settings: Callable[[str], ConsumerSettings] | None = None,
-        broker_members: Callable[[], int] = lambda: 0,
-        cooperative_settings: Callable[[str], CooperativeSettings] | None = None,
-        slot_weights: Callable[[str], Mapping[Place, SlotWeights]] = lambda group_id: {},
-        progress_bytes: Callable[[], int] = lambda: 0,
-    ) -> None:
-        self.assignors = assignors or build_registry(["uniform", "range"])
-        defaults = ConsumerSettings()
-        self.consumer_settings = consumer_settings or (lambda group_id: defaults)
-        # How many members the consumer groups of all shards have.
-        self.broker_members = broker_members
-        cooperative = CooperativeSettings()
-        self.cooperative_settings = cooperative_settings or (lambda group_id: cooperative)
-        # What was measured of the partitions that a group shares; nothing after a restart.
-        self.slot_weights = slot_weights
-        # About how much memory the progress of the groups of all shards takes.
-        self.progress_bytes = progress_bytes
 
 
 class GroupShard:
@@ -279,7 +239,7 @@ class GroupShard:
                 result = commit_offsets(
                     group, command, progress, self.settings, now_ms, self.pending_acks
                 )
-                return self._with_progress_forgotten(result)
+                return self._forgetting(result)
             case c.CommitTxnOffsets():
                 group, progress = self.group(command.group_id), self.progress(command.group_id)
                 acknowledged = self.pending_acks.of_group(command.group_id)
@@ -289,7 +249,7 @@ class GroupShard:
             case c.EndTransaction():
                 return self._end_transaction(command, now_ms)
             case c.ProjectOffsets() | c.DeleteOffsets() | c.DeleteGroup() | c.DeleteTopicOffsets():
-                return self._with_progress_forgotten(self._change_offsets(command))
+                return self._forgetting(self._change_offsets(command))
             case c.ExpireOffsets():
                 return self._expire(now_ms)
             case TakeAcks():
@@ -401,7 +361,7 @@ class GroupShard:
             assert group is not None
             offsets, pending = self.offsets(group_id), self.pending(group_id)
             records += expire_offsets(group, offsets, pending, self.settings, now_ms)
-        return self._with_progress_forgotten(Result(records=tuple(records)))
+        return self._forgetting(Result(records=tuple(records)))
 
     def _timer_fired(self, key: TimerKey, now_ms: int) -> Result:
         assert isinstance(key, tuple)
@@ -415,7 +375,7 @@ class GroupShard:
             late = AcksAnswer(error=ErrorCode.TRANSACTION_ABORTABLE)
             return answered(parked, late) if parked is not None else Result()
         if kind == "orphans":
-            return Result(tasks=tuple(self._orphans(group_id)))
+            return Result(tasks=tuple(orphans(self.pending_acks, self._groups, group_id)))
         group = self._groups.get(group_id)
         if group is None:
             return Result()
@@ -451,7 +411,7 @@ class GroupShard:
         timers: list[TimerChange] = []
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
-                timers += self._consumer_group_loaded(group, now_ms)
+                timers += group_loaded(self._draft(group, now_ms))
                 continue
             draft = Draft(group, now_ms)
             for member in group.members.values():
@@ -466,38 +426,11 @@ class GroupShard:
             records += result.records
             timers += result.timers
         timers += [
-            TimerChange(_orphans_timer(group_id), now_ms)
+            TimerChange(orphans_timer(group_id), now_ms)
             for group_id in self.pending_acks
-            if self._orphans(group_id)
+            if orphans(self.pending_acks, self._groups, group_id)
         ]
         return Result(records=tuple(records), timers=tuple(timers))
-
-    def _orphans(self, group_id: str) -> list[AbortTransactions]:
-        """What is to be aborted, because who acknowledged it is not there any more."""
-        group, pending = self._groups.get(group_id), self.pending_acks
-        return [
-            AbortTransactions(
-                group_id=group_id,
-                member_id=member_id,
-                producers=pending.producers_of(group_id, member_id),
-            )
-            for member_id in pending.members_of(group_id)
-            if group is None or member_id not in group.members
-        ]
-
-    def _consumer_group_loaded(self, group: ConsumerGroup, now_ms: int) -> tuple[TimerChange, ...]:
-        draft = self._draft(group, now_ms)
-        for member in group.members.values():
-            draft.restart_session(member)
-            if member.state is MemberState.UNREVOKED_PARTITIONS:
-                key = rebalance_timer(group.group_id, member.member_id)
-                draft.set_timer(key, member.rebalance_timeout_ms)
-        if group.members:
-            # Topics may have come or gone, and a target may have been due, while nobody looked.
-            draft.set_timer(refresh_timer(group.group_id), 0)
-            if group.group_epoch > group.target_epoch:
-                draft.set_timer(target_timer(group.group_id), 0)
-        return draft.result().timers
 
     def _cluster_changed(self, command: cc.ClusterChanged, now_ms: int) -> Result:
         """Groups look at the topics again, each in its turn, when the image has been replayed."""
@@ -521,7 +454,7 @@ class GroupShard:
         applied = Result(records=result.response.applied)
         forgotten = [
             record
-            for record in self._with_progress_forgotten(applied).records
+            for record in self._forgetting(applied).records
             if type(record) in (ProgressForgotten, AcksForgotten)
         ]
         return dataclasses.replace(result, records=(*forgotten, *result.records))
@@ -565,42 +498,8 @@ class GroupShard:
             records += acks_found(self.pending_acks.of_group(group_id), command.logs)
         return Result(records=tuple(records), timers=tuple(timers))
 
-    def _with_progress_forgotten(self, result: Result) -> Result:
-        """Progress goes with the committed offset that it hangs on.
-
-        What the journal has without such an offset goes before there is one again.
-        """
-        if not self._book:
-            return result
-        gone: list[GroupRecord] = []
-        for record in result.records:
-            if type(record) is not OffsetCommitted:
-                continue
-            place = self._place_of(record)
-            sequence = self._book.left_of(record.group_id).get(place)
-            if record.value is None:
-                tracked = self.progress(record.group_id).get(place)
-                sequence = tracked.sequence if tracked is not None else None
-            if sequence is not None:
-                gone += map(forgotten, self.pending_acks.of_place(record.group_id, place))
-                gone.append(
-                    ProgressForgotten(
-                        group_id=record.group_id,
-                        topic_id=place[0],
-                        partition=place[1],
-                        sequence=sequence,
-                    )
-                )
-        return dataclasses.replace(result, records=(*gone, *result.records))
-
-    def _place_of(self, record: OffsetCommitted) -> Place:
-        """Where a committed offset is, by the id that its topic has, or had when it was written."""
-        value = record.value or self.offsets(record.group_id).get((record.topic, record.partition))
-        # There is none where all that is forgotten is pending in a transaction.
-        topic_id = value.topic_id if value is not None else _NO_TOPIC_ID
-        if topic_id == _NO_TOPIC_ID and record.topic in self.image.topics:
-            topic_id = self.image.topics[record.topic].topic_id
-        return topic_id, record.partition
+    def _forgetting(self, result: Result) -> Result:
+        return with_progress_forgotten(result, self._book, self.offsets, self.image)
 
     # Changing -------------------------------------------------------------------------------------
 
@@ -682,7 +581,7 @@ class GroupShard:
         group = self._groups.get(record.group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        if _is_tombstone(record):
+        if cr.is_tombstone(record):
             return None
         made = self._groups[record.group_id] = ConsumerGroup(record.group_id, self.image)
         return made
@@ -697,17 +596,3 @@ class GroupShard:
             offsets.pop(key, None)
             if not offsets:
                 del self._offsets[record.group_id]
-
-
-def _is_tombstone(record: cr.ConsumerGroupRecord) -> bool:
-    match record:
-        case cr.GroupEpochWritten() | cr.TargetEpochWritten():
-            return record.epoch is None
-        case cr.MemberWritten() | cr.CurrentWritten():
-            return record.member is None
-        case cr.TargetWritten():
-            return record.target is None
-        case cr.RegexWritten():
-            return record.resolved is None
-        case _:
-            assert_never(record)

@@ -1,9 +1,16 @@
-"""What decisions mean for acknowledgements that wait for others (see `cooperative.txn_order`)."""
+"""What decisions mean for acknowledgements that wait for others (see `cooperative.txn_order`), and
+for those whose members are gone.
+"""
 
 from collections.abc import Iterator, Mapping
 
 from anabranch.coordinator.cooperative.book import ProgressBook
-from anabranch.coordinator.cooperative.commands import AcksAnswer, TryAcksAgain
+from anabranch.coordinator.cooperative.commands import (
+    AbortTransactions,
+    AcksAnswer,
+    TryAcksAgain,
+)
+from anabranch.coordinator.cooperative.pending_acks import PendingAcks
 from anabranch.coordinator.cooperative.records import ProgressForgotten, ProgressWritten
 from anabranch.coordinator.cooperative.txn_order import (
     AcksParked,
@@ -15,7 +22,7 @@ from anabranch.coordinator.group.classic_state import ClassicGroup
 from anabranch.coordinator.group.commands import Command, EndTransaction
 from anabranch.coordinator.group.consumer_records import CurrentWritten, MemberWritten
 from anabranch.coordinator.group.consumer_state import STATIC_LEAVING_EPOCH, ConsumerGroup
-from anabranch.coordinator.runtime.result import Result, WaiterId
+from anabranch.coordinator.runtime.result import Result, TimerKey, WaiterId
 from anabranch.model.errors import ErrorCode
 
 Groups = Mapping[str, ClassicGroup | ConsumerGroup]
@@ -88,3 +95,25 @@ def joined_results(result: Result, more: Result) -> Result:
         wakes=(*result.wakes, *more.wakes),
         tasks=(*result.tasks, *more.tasks),
     )
+
+
+# Members that are gone --------------------------------------------------------------------------
+
+
+def orphans_timer(group_id: str) -> TimerKey:
+    """The time to have transactions aborted whose members went while nobody looked."""
+    return ("orphans", group_id)
+
+
+def orphans(pending: PendingAcks, groups: Groups, group_id: str) -> list[AbortTransactions]:
+    """What is to be aborted, because who acknowledged it is not there any more."""
+    group = groups.get(group_id)
+    return [
+        AbortTransactions(
+            group_id=group_id,
+            member_id=member_id,
+            producers=pending.producers_of(group_id, member_id),
+        )
+        for member_id in pending.members_of(group_id)
+        if group is None or member_id not in group.members
+    ]
