@@ -8,8 +8,10 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
+from anabranch.spark import link as links  # noqa: E402
+from anabranch.spark import producing  # noqa: E402
 from anabranch.spark.errors import BrokerRefusal, LinkError  # noqa: E402
-from anabranch.spark.link import Link  # noqa: E402
+from anabranch.spark.link import link_of  # noqa: E402
 from anabranch.spark.producing import (  # noqa: E402
     Producer,
     borrow_producer,
@@ -28,6 +30,16 @@ COLUMNS = frozenset({"key", "value", "headers", "partition", "topic"})
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
+@pytest.fixture(autouse=True)
+def closed_links() -> Iterator[None]:
+    """Tasks leave their links and producers to the next task of their process; tests do not."""
+    yield
+    for left in links._links.values():
+        left.close()
+    links._links.clear()
+    producing._idle.clear()
+
+
 def options_of(broker: BrokerProcess, **options: str) -> SinkOptions:
     named = {name.replace("_", "."): value for name, value in options.items()}
     return parse_sink_options(
@@ -36,7 +48,7 @@ def options_of(broker: BrokerProcess, **options: str) -> SinkOptions:
 
 
 def producer_of(options: SinkOptions) -> Producer:
-    link = Link(options.link)
+    link = link_of(options.link)
     return Producer(link, options.producer, new_identity(link, options.producer))
 
 
