@@ -173,6 +173,20 @@ def test_a_producer_is_used_again(make_broker: Callable[..., BrokerProcess]) -> 
     producer.close()
 
 
+def test_a_topic_that_is_made_again(make_broker: Callable[..., BrokerProcess]) -> None:
+    """A producer goes on with its sequences, also with more partitions than there were."""
+    broker = make_broker()
+    options = options_of(broker, topic="orders")
+    producer = producer_of(options)
+    for partitions in (1, 3):
+        create_topic(broker.bootstrap, "orders", partitions)
+        write_rows(options, frozenset({"key", "value"}), producer, [rows_of(0, 100)])
+        check_numbers(read(broker, "orders", partitions, 100), 100)
+        with RawClient(broker.bootstrap) as client:
+            client.delete_topic("orders")
+    producer.close()
+
+
 def test_topics_that_are_not_there(make_broker: Callable[..., BrokerProcess]) -> None:
     """A broker that may create topics does; otherwise the error says what to do."""
     broker = make_broker()
