@@ -32,7 +32,7 @@ __all__ = [
     "test_moving_boundaries",
 ]
 
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 @pytest.fixture
