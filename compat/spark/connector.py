@@ -83,10 +83,13 @@ class Target:
         return self.server.bootstrap_servers
 
     def topic(self, name: str, partitions: int = 3, **config: str) -> str:
-        """A new topic; its name has a number, because all checks share a broker."""
+        """A new topic; its name has a number, because all checks share a broker.
+
+        Its records may be of any time: without retention none of them is too old to be kept.
+        """
         self.taken.append(name)
         full_name = f"{name}-{len(self.taken)}"
-        topic = NewTopic(full_name, partitions, config=dict(config))
+        topic = NewTopic(full_name, partitions, config={"retention.ms": "-1", **config})
         self.admin.create_topics([topic])[full_name].result(20)
         return full_name
 

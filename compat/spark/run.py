@@ -6,7 +6,7 @@
 
 Needs pyspark, Java 17 and Maven, which fetches the connector on the first run; without them it
 says so and ends with code 0. Ends with 1 when a check failed that `allow.txt` does not name.
-Takes about two minutes, most of which Spark takes to start and to start its queries.
+Takes a few minutes, most of which Spark takes to start and to start its queries.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ __all__ = [
     "test_sink_writes_a_stream",
 ]
 
-LIMIT_S = 120
+LIMIT_S = 240
 
 
 @pytest.fixture
@@ -180,6 +180,7 @@ def test_sink_of_a_table_as_one(spark: SparkSession, sink_bootstrap: str) -> Non
     assert len(committed(sink_bootstrap, "sink-table", 2)) == 500
 
 
+@pytest.mark.timeout(600)
 def test_sink_commits_a_batch_once(
     spark: SparkSession, sink_bootstrap: str, tmp_path: Path
 ) -> None:
@@ -207,6 +208,7 @@ def forget_last_commit(checkpoint: Path) -> None:
     commits.joinpath(f".{last.name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.timeout(600)
 def test_sink_survives_workers_that_die(
     spark: SparkSession, sink_bootstrap: str, tmp_path: Path
 ) -> None:

