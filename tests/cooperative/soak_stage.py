@@ -182,6 +182,10 @@ class Member:
         return self.process is not None and self.process.poll() is None
 
     @property
+    def log(self) -> str:
+        return self.history.with_suffix(".log").read_text()
+
+    @property
     def has_started(self) -> bool:
         """Whether it has begun a record."""
         return b'"start"' in self.history.read_bytes()
@@ -290,7 +294,8 @@ class Stage:
 
     def _leave(self, member: Member) -> None:
         member.signal(signal.SIGTERM)
-        assert member.wait() == 0, self.account()
+        # On a busy machine its session may end before it has told everything.
+        assert member.wait() == 0 or "FencedError" in member.log, self.account()
         member.start(self.broker.bootstrap)
 
     def slow(self) -> None:
