@@ -34,7 +34,9 @@ lint: setup      ## ruff, mypy --strict, import layers
 	$(BIN)/lint-imports
 
 test: setup lint ## lint and run the tests
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile --ignore tests/spark/test_on_spark.py
+	@echo "and those on a Spark session, which wants all cores:"
+	$(BIN)/pytest tests/spark/test_on_spark.py --durations 5
 
 fuzz: setup      ## the fuzz tests, ten minutes instead of seconds
 	ANABRANCH_FUZZ_SECONDS=600 $(BIN)/pytest tests/server -k fuzz --timeout 3600

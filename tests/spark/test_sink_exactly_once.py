@@ -310,3 +310,16 @@ def test_a_broker_that_does_not_know_sinks() -> None:
     ):
         with pytest.raises(LinkError, match="'exactlyOnce' needs an Anabranch broker"):
             ask()
+
+
+def test_a_checkpoint_that_is_too_old(
+    monkeypatch: pytest.MonkeyPatch, broker: BrokerProcess
+) -> None:
+    """A query that is further back than a replay can be fails; its rows would be dropped."""
+    query = Query(monkeypatch, broker, sinkId="bills")
+    for batch_id in (3, 4):
+        query.run(batch_id, values_of(batch_id))
+    query.run(4, values_of(4), tasks=3)
+    with pytest.raises(LinkError, match="'sinkId'"):
+        query.run(3, values_of(3))
+    assert committed(broker) == sorted(values_of(3) + values_of(4))

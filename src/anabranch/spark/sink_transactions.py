@@ -190,5 +190,15 @@ def _unknown_to_broker() -> LinkError:
 
 
 def is_committed(last_batch_id: int, batch: Batch) -> bool:
-    """Whether a batch is not above the last one that was committed."""
-    return NO_BATCH < batch.batch_id <= last_batch_id
+    """Whether a batch was committed before. LinkError when later ones were, too.
+
+    Spark runs the last batch again and none before it. So a query that is further back has another
+    checkpoint than the one that wrote the sink before: dropping its rows would lose them.
+    """
+    if NO_BATCH < batch.batch_id < last_batch_id:
+        raise LinkError(
+            f"{batch} comes after batch {last_batch_id} of the same sink: the query has a new or an"
+            " older checkpoint. With a new one set option 'sinkId' to a name that was not used"
+            " before; rows of batches that were written come again then"
+        )
+    return NO_BATCH < batch.batch_id == last_batch_id
