@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK_STAMP := $(VENV)/.installed-spark
 
-.PHONY: run demo test setup lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams compat-spark lock clean help
+.PHONY: run demo test setup setup-spark lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams compat-spark lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -21,19 +22,26 @@ $(STAMP): requirements.lock pyproject.toml $(wildcard src/anabranch/branch/*.c s
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
+# Spark is half a gigabyte, which a broker does not need.
+setup-spark: $(SPARK_STAMP) ## the same with PySpark, for the demo and the tests
+
+$(SPARK_STAMP): $(STAMP) requirements-spark.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
+	@touch $(SPARK_STAMP)
+
 run: setup       ## start a broker on localhost:9092 with its data in ./anabranch-data
 	@$(BIN)/anabranch serve
 
-demo: setup      ## a broker, orders and a pipeline over them (needs Java 17)
+demo: setup-spark    ## a broker, orders and a pipeline over them (needs Java 17)
 	@$(BIN)/anabranch demo
 
-lint: setup      ## ruff, mypy --strict, import layers
+lint: setup-spark ## ruff, mypy --strict, import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup lint ## lint and run the tests
+test: setup-spark lint ## lint and run the tests
 	$(BIN)/pytest -n auto --dist loadfile --ignore tests/spark/test_on_spark.py
 	@echo "and those on a Spark session, which wants all cores:"
 	$(BIN)/pytest tests/spark/test_on_spark.py --durations 5
@@ -82,13 +90,16 @@ compat-go: setup ## franz-go's groups, KIP-848 and classic, against us (needs Go
 compat-streams: setup ## Kafka Streams with exactly_once_v2, killed and restarted, against us (needs Java 17 and Maven)
 	$(BIN)/python compat/streams/run.py
 
-compat-spark: setup ## Spark's own connector for Kafka against us (needs pyspark, Java 17 and Maven)
+compat-spark: setup-spark ## Spark's own connector for Kafka against us (needs pyspark, Java 17 and Maven)
 	$(BIN)/python compat/spark/run.py
 
 lock: setup      ## pin the newest versions of all dependencies again
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra spark --group dev --generate-hashes --no-emit-index-url \
+	$(BIN)/uv pip compile pyproject.toml --group dev --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --no-header --universal --python-version 3.11 --upgrade -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra spark --group dev --group spark --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --no-header --universal --python-version 3.11 --upgrade \
+	  --constraints requirements.lock -o requirements-spark.lock
 
 clean:           ## remove what setup and the tests made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
