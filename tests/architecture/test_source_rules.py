@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,9 @@ def test_links_and_paths_exist(document: str) -> None:
         if not is_module and not (ROOT / name).exists():
             missing.append(name)
     assert missing == []
+
+
+def test_names_of_test_files_are_unique() -> None:
+    """Two of one name cannot be collected in one run."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
