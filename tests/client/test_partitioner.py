@@ -6,7 +6,8 @@ import warnings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.client.partitioner import StickyPartitions, murmur2, partition_of_key
+from anabranch.branch._kernels import murmur2
+from anabranch.client.partitioner import StickyPartitions, partition_of_key
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas the old way

@@ -13,6 +13,7 @@
 #include "kernels/batch.h"
 #include "kernels/crc32c.h"
 #include "kernels/kernels.h"
+#include "kernels/murmur2.h"
 #include "kernels/offset_ranges.h"
 #include "kernels/xxh64.h"
 
@@ -33,6 +34,14 @@ static PyObject *py_crc32c(PyObject *Py_UNUSED(module), PyObject *data) {
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&view);
     return PyLong_FromUnsignedLong(crc);
+}
+
+static PyObject *py_murmur2(PyObject *Py_UNUSED(module), PyObject *data) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) return NULL;
+    uint32_t hash = murmur2(view.buf, (size_t)view.len);
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLong(hash);
 }
 
 static PyObject *py_whole_batches(PyObject *Py_UNUSED(module), PyObject *args) {
@@ -89,6 +98,7 @@ static PyObject *py_compressed_batches(PyObject *Py_UNUSED(module), PyObject *ar
 
 static PyMethodDef methods[] = {
     {"xxh64", py_xxh64, METH_O, "XXH64 with seed 0."},
+    {"murmur2", py_murmur2, METH_O, "Kafka's murmur2."},
     {"crc32c", py_crc32c, METH_O, "CRC-32C."},
     {"whole_batches", py_whole_batches, METH_VARARGS, "How many bytes of whole batches there are."},
     {"compressed_batches", py_compressed_batches, METH_VARARGS,

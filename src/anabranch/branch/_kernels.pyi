@@ -7,6 +7,9 @@ from typing_extensions import Buffer
 def xxh64(data: Buffer, /) -> int:
     """XXH64 with seed 0."""
 
+def murmur2(data: Buffer, /) -> int:
+    """Kafka's murmur2, with the seed of its producers: 32 bits without a sign."""
+
 def crc32c(data: Buffer, /) -> int:
     """CRC-32C, the checksum of record batches."""
 

@@ -7,33 +7,10 @@ larger batches than with a partition for each record.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
-from struct import Struct
 
-_SEED = 0x9747B28C
-_FACTOR = 0x5BD1E995
-_SHIFT = 24
-_MASK = 0xFFFFFFFF
-_WORD = Struct("<I")
+from anabranch.branch._kernels import murmur2
 
 
-def murmur2(data: bytes) -> int:
-    """The hash of a key, 32 bits without a sign."""
-    hashed = (_SEED ^ len(data)) & _MASK
-    whole = len(data) & ~3
-    for (word,) in _WORD.iter_unpack(data[:whole]):
-        word = word * _FACTOR & _MASK
-        word ^= word >> _SHIFT
-        hashed = (hashed * _FACTOR & _MASK) ^ (word * _FACTOR & _MASK)
-    rest = data[whole:]
-    if rest:
-        hashed = (hashed ^ int.from_bytes(rest, "little")) * _FACTOR & _MASK
-    hashed ^= hashed >> 13
-    hashed = hashed * _FACTOR & _MASK
-    return hashed ^ hashed >> 15
-
-
-@lru_cache(maxsize=10_000)
 def partition_of_key(key: bytes, partitions: int) -> int:
     """The partition that has the key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
