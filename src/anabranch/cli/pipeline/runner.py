@@ -130,6 +130,7 @@ def run_query(
             while query.isActive and not until() and not stop.is_requested(_POLL_S):
                 pass
             if query.isActive:
+                _silence(session)
                 _stop(query, grace_s)
         problem = query.exception()
         if problem is not None:
@@ -146,6 +147,15 @@ def run_query(
         return progress_of(document)
     finally:
         session.streams.removeListener(listener)
+
+
+def _silence(session: "SparkSession") -> None:
+    """Spark logs the traces of a batch that is broken off as if something were wrong.
+
+    What is wrong with the query itself is told by its exception.
+    """
+    if not type(session).__module__.startswith("pyspark.sql.connect"):
+        session.sparkContext.setLogLevel("OFF")
 
 
 def _stop(query: "StreamingQuery", grace_s: float) -> None:
