@@ -6,8 +6,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict
 
 from anabranch.client.errors import ConfigurationError
-from anabranch.client.settings import check_security_protocol, check_settings, parse_servers
-from anabranch.client.timing import Backoff
+from anabranch.client.settings import (
+    ConnectionSettings,
+    check_security_protocol,
+    check_settings,
+)
 from anabranch.wire.compression import CODEC_NAMES
 
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -34,18 +37,12 @@ class ProducerOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings:
+class ProducerSettings(ConnectionSettings):
     """How a transactional producer behaves."""
 
     transactional_id: str
     """Who this producer is, also after a restart: whoever starts under the same id aborts what the
     one before left open, and fences it."""
-    bootstrap_servers: str | Sequence[str] = "localhost:9092"
-    """Brokers to begin with, as "host:port,host:port" or a list of "host:port"."""
-    client_id: str = "anabranch-client"
-    security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
-    ssl_context: ssl.SSLContext | None = None
-    """For SSL; None is the system's trusted authorities, with host names checked."""
     transaction_timeout_ms: int = 60_000
     """How long a transaction may be open before the broker aborts it."""
     compression_type: Compression = "none"
@@ -57,10 +54,7 @@ class ProducerSettings:
     """Bytes of records that wait to be sent; beyond it `send` raises BufferFullError."""
     delivery_timeout_ms: int = 120_000
     """How long to try, through broken connections and restarts of the broker."""
-    request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 50
-    retry_backoff_max_ms: int = 1000
-    metadata_max_age_ms: int = 300_000
 
     def __post_init__(self) -> None:
         check_settings(self, _POSITIVE)
@@ -78,11 +72,6 @@ class ProducerSettings:
             raise ConfigurationError("bootstrap_servers names no broker")
 
     @property
-    def servers(self) -> list[tuple[str, int]]:
-        """Host and port of each broker to begin with."""
-        return parse_servers(self.bootstrap_servers)
-
-    @property
     def group_id(self) -> str | None:
         """A producer is in no group."""
         return None
@@ -90,20 +79,6 @@ class ProducerSettings:
     @property
     def codec(self) -> int:
         return CODEC_NAMES.index(self.compression_type)
-
-    @property
-    def tls(self) -> ssl.SSLContext | None:
-        if self.security_protocol != "SSL":
-            return None
-        return self.ssl_context or ssl.create_default_context()
-
-    @property
-    def request_timeout_s(self) -> float:
-        return self.request_timeout_ms / 1000
-
-    @property
-    def retry_backoff(self) -> Backoff:
-        return Backoff(self.retry_backoff_ms / 1000, self.retry_backoff_max_ms / 1000, spread=0.2)
 
 
 _POSITIVE = (

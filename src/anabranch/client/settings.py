@@ -61,19 +61,48 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
-    """How a consumer behaves."""
+class ConnectionSettings:
+    """How brokers are reached, by consumers and producers alike."""
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
     """Brokers to begin with, as "host:port,host:port" or a list of "host:port"."""
-    group_id: str | None = None
-    """Needed to subscribe and to store progress."""
-    group_instance_id: str | None = None
-    """A name that outlives the process: whoever comes back under it gets the same ranges."""
     client_id: str = "anabranch-client"
     security_protocol: Literal["PLAINTEXT", "SSL"] = "PLAINTEXT"
     ssl_context: ssl.SSLContext | None = None
     """For SSL; None is the system's trusted authorities, with host names checked."""
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1000
+    metadata_max_age_ms: int = 300_000
+
+    @property
+    def servers(self) -> list[tuple[str, int]]:
+        """Host and port of each broker to begin with."""
+        return parse_servers(self.bootstrap_servers)
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        if self.security_protocol != "SSL":
+            return None
+        return self.ssl_context or ssl.create_default_context()
+
+    @property
+    def request_timeout_s(self) -> float:
+        return self.request_timeout_ms / 1000
+
+    @property
+    def retry_backoff(self) -> Backoff:
+        return Backoff(self.retry_backoff_ms / 1000, self.retry_backoff_max_ms / 1000, spread=0.2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings(ConnectionSettings):
+    """How a consumer behaves."""
+
+    group_id: str | None = None
+    """Needed to subscribe and to store progress."""
+    group_instance_id: str | None = None
+    """A name that outlives the process: whoever comes back under it gets the same ranges."""
     session_timeout_ms: int | None = None
     """The broker decides how long a silent member stays in the group; this can only shorten the
     time after which the member itself stops starting records."""
@@ -102,10 +131,6 @@ class ConsumerSettings:
     commit_max_bytes: int = 1_000_000
     corrupt_batches: Literal["fail", "skip"] = "fail"
     """What to do with record batches that cannot be read."""
-    request_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1000
-    metadata_max_age_ms: int = 300_000
     on_ranges_assigned: RangesCallback | None = None
     """Called with the key ranges by partition before their first records are handed out."""
     on_ranges_revoked: RangesCallback | None = None
@@ -142,28 +167,9 @@ class ConsumerSettings:
             raise ConfigurationError("bootstrap_servers names no broker")
 
     @property
-    def servers(self) -> list[tuple[str, int]]:
-        """Host and port of each broker to begin with."""
-        return parse_servers(self.bootstrap_servers)
-
-    @property
     def isolation_code(self) -> int:
         """The isolation level as requests have it."""
         return _ISOLATION_LEVELS.index(self.isolation_level)
-
-    @property
-    def tls(self) -> ssl.SSLContext | None:
-        if self.security_protocol != "SSL":
-            return None
-        return self.ssl_context or ssl.create_default_context()
-
-    @property
-    def request_timeout_s(self) -> float:
-        return self.request_timeout_ms / 1000
-
-    @property
-    def retry_backoff(self) -> Backoff:
-        return Backoff(self.retry_backoff_ms / 1000, self.retry_backoff_max_ms / 1000, spread=0.2)
 
 
 _POSITIVE = (
