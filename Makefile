@@ -6,8 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
+BROWSER_STAMP := $(VENV)/.installed-browser
+DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: run demo test setup setup-spark lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams compat-spark lock clean help
+.PHONY: run demo test setup setup-spark setup-browser setup-docs lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams compat-spark lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -28,6 +30,19 @@ setup-spark: $(SPARK_STAMP) ## the same with PySpark, for the demo and the tests
 $(SPARK_STAMP): $(STAMP) requirements-spark.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
 	@touch $(SPARK_STAMP)
+
+# What drives the browser is in requirements-browser.lock; the browser itself is Debian's Chromium.
+setup-browser: $(BROWSER_STAMP) ## the same with Playwright, and Chromium where it can be installed
+
+$(BROWSER_STAMP): $(STAMP) requirements-browser.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
+	@touch $(BROWSER_STAMP)
+
+setup-docs: $(DOCS_STAMP) ## the same with what makes the documentation's site
+
+$(DOCS_STAMP): $(STAMP) requirements-docs.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@touch $(DOCS_STAMP)
 
 run: setup       ## start a broker on localhost:9092 with its data in ./anabranch-data
 	@$(BIN)/anabranch serve
@@ -100,6 +115,12 @@ lock: setup      ## pin the newest versions of all dependencies again
 	$(BIN)/uv pip compile pyproject.toml --extra spark --group dev --group spark --generate-hashes --no-emit-index-url \
 	  --no-emit-find-links --no-annotate --no-header --universal --python-version 3.11 --upgrade \
 	  --constraints requirements.lock -o requirements-spark.lock
+	$(BIN)/uv pip compile --group pyproject.toml:browser --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --no-header --universal --python-version 3.11 --upgrade \
+	  --constraints requirements.lock -o requirements-browser.lock
+	$(BIN)/uv pip compile --group pyproject.toml:docs --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-annotate --no-header --universal --python-version 3.11 --upgrade \
+	  --constraints requirements.lock -o requirements-docs.lock
 
 clean:           ## remove what setup and the tests made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
