@@ -41,13 +41,13 @@ def test_every_flag_is_explained(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if path != "anabranch serve"])
-def test_every_result_can_be_json(path: str) -> None:
-    """Each command that gives results takes --format text|json."""
+def test_every_result_has_three_formats(path: str) -> None:
+    """Each command that gives results takes --format text|json|tsv."""
     if isinstance(ALL[path], click.Group):
         return
     (option,) = [p for p in ALL[path].params if "--format" in p.opts]
     assert isinstance(option.type, click.Choice)
-    assert tuple(option.type.choices) == ("text", "json")
+    assert tuple(option.type.choices) == ("text", "json", "tsv")
 
 
 @pytest.mark.parametrize("line", EXAMPLES)

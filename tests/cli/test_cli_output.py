@@ -1,10 +1,16 @@
 """The writer of tables, JSON and one-line sentences."""
 
+import contextlib
+import io
+import re
+
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.cli.output import (
+    choose_format,
     counted,
     note,
     printable,
@@ -13,6 +19,7 @@ from anabranch.cli.output import (
     write_json,
     write_json_line,
     write_table,
+    write_tsv_line,
 )
 
 
@@ -120,3 +127,40 @@ def test_counted() -> None:
         "1 batch",
         "2 batches",
     ]
+
+
+def test_tsv_has_the_columns_of_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """TSV is a header and a line per row, tabs between cells, nothing padded, cut or broken."""
+    columns = ("NAME", "VALUE", "NOTE")
+    with click.Context(click.Command("any")) as context:
+        choose_format(context, "tsv")
+        write_table(columns, [("a\tb\\", None, "two\nlines\r"), ("", 0, "x" * 300)])
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME\tVALUE\tNOTE",
+        "a\\tb\\\\\t\ttwo\\nlines\\r",
+        "\t0\t" + "x" * 300,
+    ]
+
+
+@given(st.lists(st.lists(st.text(), min_size=2, max_size=2), max_size=5))
+def test_tsv_can_be_read_back(rows: list[list[str]]) -> None:
+    """Whatever the cells hold, splitting at newlines and tabs and unescaping gives them back."""
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written):
+        for row in rows:
+            write_tsv_line(row)
+    lines = written.getvalue().split("\n")[:-1]
+    unescaped = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
+    read = [
+        [re.sub(r"\\(.)", lambda found: unescaped[found[1]], cell) for cell in line.split("\t")]
+        for line in lines
+    ]
+    assert read == rows
+
+
+def test_the_format_ends_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """A command that was told to write TSV leaves the next one as it is."""
+    with click.Context(click.Command("any")) as context:
+        choose_format(context, "tsv")
+    write_table(("A", "B"), [(1, None)])
+    assert capsys.readouterr().out == "A  B\n1  -\n"

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from anabranch.cli.output import note
+from anabranch.cli.output import FORMATS, choose_format, note
 
 BOOTSTRAP_SERVER_DEFAULT: Final = "localhost:9092"
 TIMEOUT_DEFAULT_S: Final = 10.0
@@ -56,12 +56,18 @@ def debug_option(command: Command) -> Command:
 
 
 def format_option(command: Command) -> Command:
-    """Accept --format; the command gets `output_format`."""
+    """Accept --format; the command gets `output_format`, and its tables follow it by themselves."""
+
+    def remember(context: click.Context, _: click.Parameter, value: str) -> str:
+        choose_format(context, value)
+        return value
+
     return click.option(
         "--format",
         "output_format",
-        type=click.Choice(("text", "json")),
-        default="text",
+        type=click.Choice(FORMATS),
+        default=FORMATS[0],
+        callback=remember,
         show_default=True,
         help="How results are written to stdout.",
     )(command)

@@ -1,8 +1,12 @@
-"""Writing results: aligned text for people, JSON for programs.
+"""Writing results: aligned text for people, JSON for programs, TSV for cut, awk and spreadsheets.
 
 Data goes to stdout and nothing else does. Text is columns under upper-case headers, separated by
 two spaces and never cut, so that awk and eyes both find them; JSON is one document, or one object
-per line where results stream.
+per line where results stream. TSV is the tables of text without the alignment: a header line, tabs
+between cells, nothing in a cell where text has `-`.
+
+Commands write tables with `write_table` and need not know which of the two it becomes:
+`format_option` leaves the choice in click's context, where it ends with the command.
 """
 
 import base64
@@ -13,15 +17,40 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
+import click
+
+FORMATS: Final = ("text", "json", "tsv")
+_FORMAT_KEY: Final = "anabranch.format"
 _ROWS_AHEAD: Final = 1000  # a table is aligned block by block, so that long ones stream
 _GAP: Final = "  "
 _MISSING: Final = "-"
+# As in PostgreSQL's COPY: what would end a cell or a line is written with a backslash.
+_TSV_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 Row = Sequence[object]
 
 
+def choose_format(context: click.Context, output_format: str) -> None:
+    """Remember how this command writes its tables."""
+    context.meta[_FORMAT_KEY] = output_format
+
+
+def is_tsv() -> bool:
+    """Whether this command writes its tables as TSV."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(_FORMAT_KEY) == "tsv"
+
+
 def write_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Write a table; None is shown as `-`. Columns never get narrower as the table goes on."""
+    """Write a table, as text or as TSV.
+
+    In text None is shown as `-`, and columns never get narrower as the table goes on.
+    """
+    if is_tsv():
+        write_tsv_line(columns)
+        for row in rows:
+            write_tsv_line(row)
+        return
     widths = [len(column) for column in columns]
     remaining = iter(rows)
     header: list[Sequence[str]] = [columns]
@@ -39,6 +68,12 @@ def write_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
 
 def _cells(row: Row) -> list[str]:
     return [_MISSING if value is None or value == "" else str(value) for value in row]
+
+
+def write_tsv_line(cells: Row) -> None:
+    """Write one line of TSV: a header, or a row whose missing cells are empty."""
+    texts = ("" if cell is None else str(cell).translate(_TSV_ESCAPES) for cell in cells)
+    sys.stdout.write("\t".join(texts) + "\n")
 
 
 def write_json(document: Any) -> None:

@@ -26,7 +26,11 @@ as a client does, or read its files.
 - **`--format text`** is aligned columns under upper-case headers, two spaces apart, never cut;
   `-` stands for nothing. **`--format json`** is one document, or one object per line where results
   stream (`consume`, `log dump`). Fields are stable: later versions may add some and remove none.
-  An empty list is `[]`.
+  An empty list is `[]`. **`--format tsv`** is the tables of text for programs: a header line with
+  the same names, tabs between cells, nothing in a cell where text has `-`, and `\\t`, `\\n`, `\\r`
+  and `\\\\` for what would break a line. An empty line stands between two tables. `consume` writes
+  `TOPIC PARTITION OFFSET TIMESTAMP KEY VALUE HEADERS`, and `log dump` puts `FILE` before its
+  columns.
 - **Exit codes.** 0: done. 1: failed, wholly or in any part. 2: wrong usage. Ctrl-C ends a command
   by that signal (130 in a shell). A reader that closes the pipe (`| head`) is no failure.
 - **Errors** are one line: what happened - why - what to do next. `--debug` adds the traceback and

@@ -173,7 +173,7 @@ def _decide(
         }
         for one in targets
     ]
-    if output_format == "text":
+    if output_format != "json":
         _write(rows)
     stable_offset = progress.stable_offset
     if not is_dry_run:

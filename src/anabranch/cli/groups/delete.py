@@ -63,7 +63,7 @@ def delete_groups(
     present = [name for name in wanted if groups[name].exists]
     committed = committed_offsets(admin, connection, present)
     rows = [_row(groups[name], len(committed.get(name, ()))) for name in wanted]
-    if output_format == "text":
+    if output_format != "json":
         write_table(
             ("GROUP", "STATE", "MEMBERS", "OFFSETS"),
             [tuple(row.values())[:4] for row in rows if row["group"] in present],

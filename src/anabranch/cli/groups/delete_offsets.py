@@ -83,7 +83,7 @@ def delete_offsets(
         }
         for topic, partition in _chosen(group, scope, committed)
     ]
-    if output_format == "text":
+    if output_format != "json":
         write_table(
             ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET"),
             [tuple(row.values())[:4] for row in rows],

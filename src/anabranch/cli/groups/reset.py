@@ -155,8 +155,8 @@ def reset(
     target = _target(group, targets)
     scope = _scope(topics, all_topics, target)
     is_confirmed = is_confirmed or is_executed
-    if is_export and (is_confirmed or output_format == "json"):
-        other = "--format json" if output_format == "json" else "--yes"
+    if is_export and (is_confirmed or output_format != "text"):
+        other = "--yes" if is_confirmed else f"--format {output_format}"
         raise click.UsageError(f"--export and {other} exclude each other")
     admin, metadata = open_admin(connection)
     run = Reset(admin=admin, connection=connection, group=group)

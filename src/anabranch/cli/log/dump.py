@@ -1,7 +1,7 @@
 """`anabranch log`: look into a partition's files without a broker."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from anabranch.cli.errors import CliError, CommandFailedError
 from anabranch.cli.options import debug_option, examples, format_option
 from anabranch.cli.output import (
     counted,
+    is_tsv,
     note,
     printable,
     report_error,
@@ -87,7 +88,7 @@ def dump(paths: tuple[Path, ...], with_records: bool, output_format: str) -> Non
             if output_format == "json":
                 is_sound = _dump_json(path, with_records)
             else:
-                if number:
+                if number and output_format == "text":
                     write_blank_line()
                 is_sound = _dump_text(path, with_records)
         except OSError as error:
@@ -170,14 +171,19 @@ class _Tally:
 
 def _dump_text(path: Path, with_records: bool) -> bool:
     tally = _Tally(path)
-    click.echo(f"{path}:")
     found = tally.watch(with_records)
+    rows: Iterator[Sequence[object]]
     if path.suffix != ".log":
-        write_table(_COLUMNS[path.suffix], (_entry_row(path, entry) for entry in found))
+        columns, rows = _COLUMNS[path.suffix], (_entry_row(path, entry) for entry in found)
     elif with_records:
-        write_table(_RECORD_COLUMNS, (row for batch in found for row in _record_rows(batch)))
+        columns, rows = _RECORD_COLUMNS, (row for batch in found for row in _record_rows(batch))
     else:
-        write_table(_BATCH_COLUMNS, (_batch_row(batch) for batch in found))
+        columns, rows = _BATCH_COLUMNS, (_batch_row(batch) for batch in found)
+    if is_tsv():  # which has no title lines
+        write_table(("FILE", *columns), ((path, *row) for row in rows))
+    else:
+        click.echo(f"{path}:")
+        write_table(columns, rows)
     sys.stdout.flush()
     tally.report()
     return tally.damage is None

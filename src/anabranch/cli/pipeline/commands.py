@@ -129,8 +129,11 @@ def new(
     if output_format == "json":
         write_json({"pipeline": name, "folder": str(folder), "files": list(files)})
         return
-    for path in files:
-        click.echo(folder / path)
+    if output_format == "tsv":
+        write_table(("FILE",), [(folder / path,) for path in files])
+    else:
+        for path in files:
+            click.echo(folder / path)
     note(f"Run it with `anabranch pipeline run {folder}`.")
 
 

@@ -12,7 +12,7 @@ import click
 
 from anabranch.cli.errors import CliError
 from anabranch.cli.options import debug_option, examples, format_option
-from anabranch.cli.output import note, write_json_line
+from anabranch.cli.output import note, write_json_line, write_tsv_line
 from anabranch.cli.pipeline.needs import check_needs
 from anabranch.cli.pipeline.project import Project, load_project
 
@@ -150,4 +150,17 @@ def reporter(output_format: str) -> "Callable[[BatchProgress], None]":
     def as_text(progress: "BatchProgress") -> None:
         click.echo(str(progress))
 
+    def as_tsv(progress: "BatchProgress") -> None:
+        write_tsv_line(
+            (
+                *(progress.query, progress.batch_id, progress.rows),
+                *(round(progress.rows_per_s, 1), progress.duration_ms, progress.lag),
+            )
+        )
+        sys.stdout.flush()
+
+    if output_format == "tsv":
+        columns = ("QUERY", "BATCH", "ROWS", "ROWS-PER-SECOND", "DURATION-MS", "LAG")
+        write_tsv_line(columns)
+        return as_tsv
     return as_json if output_format == "json" else as_text

@@ -24,10 +24,12 @@ from anabranch.cli.options import (
     examples,
     format_option,
 )
-from anabranch.cli.output import note, write_json_line
+from anabranch.cli.output import note, write_json_line, write_tsv_line
 from anabranch.cli.records.start_position import Start, parse_start, resolve_start
 from anabranch.cli.records.writing import (
     PLAIN_TEMPLATE,
+    RECORD_COLUMNS,
+    record_cells,
     record_document,
     template_writer,
     unescape,
@@ -110,11 +112,12 @@ def consume(
     Partitions are read by hand: no group is joined and nothing is committed. Text output is the
     value and a newline, or the --template: %t topic, %p partition, %o offset, %T timestamp in ms,
     %k key, %s value, %K and %S their lengths (-1 for null), %h headers, %% a percent sign, and
-    \n \t \\ \xHH. JSON output is one object per line. Without --exit-at-end or --max-messages it
+    \n \t \\ \xHH. JSON output is one object per line, TSV a header and a line
+    for each. Without --exit-at-end or --max-messages it
     waits for new records until Ctrl-C.
     """
-    if template is not None and output_format == "json":
-        raise click.UsageError("--template and --format json exclude each other")
+    if template is not None and output_format != "text":
+        raise click.UsageError(f"--template and --format {output_format} exclude each other")
     write = _writer(output_format, template, null_marker)
     admin, metadata = open_admin(connection)
     chosen = require_partitions(metadata, topic, partitions)
@@ -130,6 +133,9 @@ def consume(
 def _writer(output_format: str, template: str | None, null_marker: str) -> Callable[[Any], object]:
     if output_format == "json":
         return lambda message: write_json_line(record_document(message))
+    if output_format == "tsv":
+        write_tsv_line(RECORD_COLUMNS)
+        return lambda message: write_tsv_line(record_cells(message, null_marker))
     render = template_writer(
         PLAIN_TEMPLATE if template is None else template, unescape(null_marker, "--null-marker")
     )

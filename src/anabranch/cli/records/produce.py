@@ -20,7 +20,7 @@ from anabranch.cli.options import (
     format_option,
     key_value_pairs,
 )
-from anabranch.cli.output import counted, note, report_error, write_json
+from anabranch.cli.output import counted, note, report_error, write_json, write_table
 from anabranch.cli.records.reading import OutgoingRecord, records_from_json, records_from_lines
 from anabranch.cli.records.writing import unescape
 
@@ -300,6 +300,10 @@ def _report(delivery: Delivery, output_format: str) -> None:
             }
         )
     else:
+        if output_format == "tsv":
+            write_table(
+                ("TOPIC", "DELIVERED", "FAILED"), [(delivery.topic, delivery.delivered, failed)]
+            )
         note(f"Delivered {counted(delivery.delivered, 'record')} to {delivery.topic!r}.")
     for name, count in sorted(delivery.failures.items()):
         verb = "was" if count == 1 else "were"

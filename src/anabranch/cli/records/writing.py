@@ -1,5 +1,6 @@
-"""Records as `consume` writes them: by a template of placeholders, or as JSON objects."""
+"""Records as `consume` writes them: by a template of placeholders, as JSON objects or as TSV."""
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,6 +12,7 @@ from anabranch.cli.output import text_field
 Writer = Callable[[Any], bytes]  # takes confluent_kafka's Message
 
 PLAIN_TEMPLATE: Final = "%s\\n"
+RECORD_COLUMNS: Final = (*("TOPIC", "PARTITION", "OFFSET", "TIMESTAMP", "KEY", "VALUE", "HEADERS"),)
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
@@ -83,6 +85,20 @@ def record_document(message: Any) -> dict[str, Any]:
             {"key": key, **text_field("value", value)} for key, value in message.headers() or []
         ],
     }
+
+
+def record_cells(message: Any, null_marker: str) -> tuple[object, ...]:
+    """A record as a row of TSV; headers are JSON, because they have names and values."""
+    headers = [{"key": key, **text_field("value", value)} for key, value in message.headers() or []]
+    return (
+        *(message.topic(), message.partition(), message.offset(), message.timestamp()[1]),
+        *(_cell(message.key(), null_marker), _cell(message.value(), null_marker)),
+        json.dumps(headers, separators=(",", ":"), ensure_ascii=False) if headers else None,
+    )
+
+
+def _cell(data: bytes | None, null_marker: str) -> str:
+    return null_marker if data is None else data.decode("utf-8", "backslashreplace")
 
 
 def _constant(text: bytes) -> Writer:

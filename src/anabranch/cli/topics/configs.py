@@ -174,7 +174,7 @@ def _change(
     before = {name: _value_of(entries[name]) for name in changes}
     # The broker's own check comes before the question, so that nobody agrees to what it refuses.
     _alter(admin, connection, topic, changes, is_dry_run=True)
-    if output_format == "text":
+    if output_format != "json":
         after = {
             name: "(the broker's value)" if value is None else value
             for name, value in changes.items()

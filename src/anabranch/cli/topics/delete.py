@@ -79,7 +79,7 @@ def delete_topics(
         }
         for name in wanted
     ]
-    if output_format == "text":
+    if output_format != "json":
         write_table(
             ("TOPIC", "PARTITIONS", "RECORDS"),
             [(row["topic"], row["partitions"], row["records"]) for row in rows],

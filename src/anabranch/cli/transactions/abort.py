@@ -153,7 +153,7 @@ def _abort_id(
     described = describe_transaction(cluster, transactional_id)
     _check_open(described)
     places = [f"{topic}-{number}" for topic, number in described.partitions]
-    if output_format == "text":
+    if output_format != "json":
         write_table(
             (
                 *("TRANSACTIONAL-ID", "PRODUCER-ID", "PRODUCER-EPOCH", "TRANSACTION-STATE"),
@@ -252,7 +252,7 @@ def _abort_in_partition(
 
     require_partitions(cluster.metadata, chosen.topic, [chosen.partition])
     row = _row(cluster, chosen)
-    if output_format == "text":
+    if output_format != "json":
         write_table(_PARTITION_COLUMNS, [tuple(row.values())])
     _tell_owner(cluster, row["producer_id"])
     if not is_dry_run:
