@@ -61,6 +61,7 @@ def test_names_are_unique() -> None:
         BRANCH_TOPIC_SETTING_LINES,
     )
     from anabranch.config.broker_settings import BROKER_SETTING_LINES
+    from anabranch.config.console_settings import CONSOLE_SETTING_LINES
     from anabranch.config.consumer_group_settings import (
         CONSUMER_GROUP_SETTING_LINES,
         GROUP_RESOURCE_SETTING_LINES,
@@ -81,6 +82,7 @@ def test_names_are_unique() -> None:
         LOG_SETTING_LINES,
         GROUP_SETTING_LINES,
         METRICS_SETTING_LINES,
+        CONSOLE_SETTING_LINES,
         TRANSACTION_SETTING_LINES,
         CONSUMER_GROUP_SETTING_LINES,
         BRANCH_BROKER_SETTING_LINES,

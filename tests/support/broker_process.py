@@ -43,6 +43,7 @@ class BrokerProcess:
         settings = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": str(self.data_dir),
+            "console.listeners": "",
             **self.overrides,
         }
         with self._log_path.open("a") as log:

@@ -10,6 +10,7 @@ from anabranch.config.branch_settings import (
     BRANCH_TOPIC_SETTING_LINES,
 )
 from anabranch.config.broker_settings import BROKER_SETTING_LINES
+from anabranch.config.console_settings import CONSOLE_SETTING_LINES
 from anabranch.config.consumer_group_settings import (
     CONSUMER_GROUP_SETTING_LINES,
     GROUP_RESOURCE_SETTING_LINES,
@@ -35,6 +36,7 @@ BROKER_SETTINGS: dict[str, Setting] = {
         *CONSUMER_GROUP_SETTING_LINES,
         *TRANSACTION_SETTING_LINES,
         *METRICS_SETTING_LINES,
+        *CONSOLE_SETTING_LINES,
         *BRANCH_BROKER_SETTING_LINES,
         *COOPERATIVE_BROKER_SETTING_LINES,
     )

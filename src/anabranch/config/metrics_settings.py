@@ -19,7 +19,7 @@ class Address(NamedTuple):
 
 
 def parse_address(entry: str) -> Address:
-    """One entry of `metrics.listeners`, which was checked."""
+    """One entry of `metrics.listeners` or `console.listeners`, which was checked."""
     host, _, port = entry.rpartition(":")
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
@@ -46,6 +46,8 @@ def _why_no_address(entry: str) -> str | None:
     return None
 
 
+ADDRESS_RULE = Rule(_check_addresses, "`host:port`; an empty host means every interface")
+
 METRICS_SETTING_LINES = (
     Setting(
         name=METRICS_LISTENERS,
@@ -59,7 +61,7 @@ METRICS_SETTING_LINES = (
         scope=Scope.BROKER,
         subject="Metrics",
         importance=Importance.MEDIUM,
-        rule=Rule(_check_addresses, "`host:port`; an empty host means every interface"),
+        rule=ADDRESS_RULE,
         ours=True,
     ),
 )

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.broker.broker import Broker
 from anabranch.broker.housekeeping import Housekeeping
+from anabranch.config.console_settings import CONSOLE_LISTENERS
 from anabranch.config.listeners import resolve_listeners
 from anabranch.config.load import ConfigError, Settings, load_settings
 from anabranch.config.metrics_settings import METRICS_LISTENERS, parse_address
+from anabranch.console.listener import ConsoleListener
 from anabranch.coordinator.group.assignors.api import AssignorError
 from anabranch.coordinator.group.assignors.registry import build_registry
 from anabranch.engine.log_directory import DirectoryError
@@ -37,6 +39,8 @@ class Server:
         self.addresses: list[str] = []
         self.metrics_urls: list[str] = []
         self._metrics_listeners: list[MetricsListener] = []
+        self.console_urls: list[str] = []
+        self._console_listeners: list[ConsoleListener] = []
         self.broker = Broker(settings)
         self._housekeeping = Housekeeping(self.broker)
 
@@ -55,6 +59,23 @@ class Server:
         self.broker.transactions.start()
         self._housekeeping.start()
         await self._serve_metrics()
+        self._serve_console()
+
+    def _serve_console(self) -> None:
+        for entry in self.settings.get_list(CONSOLE_LISTENERS):
+            listener = ConsoleListener(self.broker)
+            try:
+                bound = listener.start(parse_address(entry))
+            except OSError as error:
+                if self.settings.is_set(CONSOLE_LISTENERS):
+                    raise OSError(
+                        f"{CONSOLE_LISTENERS}: {entry} cannot be used: {error}"
+                    ) from error
+                # Nobody asked for this address: a second broker on a machine goes without.
+                logs.warning("console.address.in.use", address=entry, setting=CONSOLE_LISTENERS)
+                continue
+            self._console_listeners.append(listener)
+            self.console_urls.append(f"http://{bound}")
 
     async def _serve_metrics(self) -> None:
         entries = self.settings.get_list(METRICS_LISTENERS)
@@ -81,6 +102,8 @@ class Server:
         """Answer who waits, close the connections, then the logs."""
         for metrics_listener in self._metrics_listeners:
             await metrics_listener.stop()
+        for console_listener in self._console_listeners:
+            await console_listener.stop()
         for listener in self.listeners:
             listener.close()
         for topic in self.broker.topics:
@@ -191,6 +214,8 @@ def _print_banner(server: Server, properties_path: str | None, overrides: Sequen
     print(f"Anabranch node {broker.node_id} of cluster {broker.cluster_id} is ready.")
     print(f"  listeners  {', '.join(server.addresses)}")
     print(f"  data       {folders} ({len(broker.topics)} topics)")
+    if server.console_urls:
+        print(f"  console    {', '.join(server.console_urls)}")
     if server.metrics_urls:
         print(f"  metrics    {', '.join(server.metrics_urls)}")
     print(f"  settings   {' < '.join(sources)}", flush=True)

@@ -1,0 +1,10 @@
+"""The pages, one module each; every module has its `ROUTES`."""
+
+from starlette.routing import Route
+
+from anabranch.console.pages import configuration, plain
+
+ROUTES: list[Route] = [
+    *plain.ROUTES,
+    *configuration.ROUTES,
+]

@@ -1,0 +1,93 @@
+"""How values read: numbers, sizes, times, and a sentence for every state."""
+
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+
+from markupsafe import Markup, escape
+
+MISSING: Final = "\N{EN DASH}"
+
+STATE_HINTS: Final = {
+    "Stable": "All members have their partitions and read.",
+    "Empty": "Nobody is a member now; only the offsets are there.",
+    "PreparingRebalance": "Members are called together to share the partitions anew.",
+    "CompletingRebalance": "The members have come; their leader hands out the partitions.",
+    "Assigning": "Something has changed, and a new assignment is being made.",
+    "Reconciling": "Partitions are on their way from one member to another.",
+    "Dead": "The group is gone.",
+}
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return MISSING
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def rate(value: float | None) -> str:
+    """Something per second."""
+    if value is None:
+        return MISSING
+    return f"{value:,.0f}/s" if abs(value) >= 10 or value == 0 else f"{value:,.1f}/s"
+
+
+def size(value: int | None) -> str:
+    if value is None:
+        return MISSING
+    scaled = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if scaled < 1024:
+            return f"{scaled:,.0f} {unit}" if unit == "B" else f"{scaled:,.1f} {unit}"
+        scaled /= 1024
+    return f"{scaled:,.1f} TiB"
+
+
+def duration(milliseconds: float | None) -> str:
+    """`340 ms`, `2.1 s`, `4 min`, `3 h`, `2 d`."""
+    if milliseconds is None:
+        return MISSING
+    if milliseconds < 1_000:
+        return f"{milliseconds:,.0f} ms"
+    seconds = milliseconds / 1_000
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for limit, scale, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
+        if seconds < limit:
+            return f"{seconds / scale:,.0f} {unit}"
+    return f"{seconds / 86_400:,.0f} d"
+
+
+def time(at_ms: int | None, now_ms: int) -> Markup | str:
+    """How long ago, with the time itself on hover."""
+    if at_ms is None or at_ms < 0:
+        return MISSING
+    exact = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+    ago = "now" if abs(now_ms - at_ms) < 1000 else f"{duration(abs(now_ms - at_ms))} ago"
+    if at_ms > now_ms + 1000:
+        ago = f"in {duration(at_ms - now_ms)}"
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, ago)
+
+
+def state(name: str) -> Markup:
+    """A state as a coloured word with its sentence."""
+    return Markup('<span class="state {0}" title="{1}">{2}</span>').format(
+        name.lower(), STATE_HINTS.get(name, ""), name
+    )
+
+
+def link(text: object, *path: object) -> Markup:
+    """A link to a path whose parts may hold anything."""
+    address = "/" + "/".join(quote(str(part), safe="") for part in path)
+    return Markup('<a href="{0}">{1}</a>').format(address, escape(text))
+
+
+FILTERS: Final = {
+    "number": number,
+    "rate": rate,
+    "size": size,
+    "duration": duration,
+    "time": time,
+    "state": state,
+    "quoted": lambda text: quote(str(text), safe=""),
+}
