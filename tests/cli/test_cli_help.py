@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from anabranch.cli.main import COMMANDS, root
+from anabranch.cli.main import COMMANDS, CONTEXT_SETTINGS, root
 from anabranch.cli.reference_page import commands, render_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
@@ -68,12 +68,13 @@ def test_examples_are_valid(line: str, tmp_path: Path, monkeypatch: pytest.Monke
         ends = [index for index, word in enumerate(words) if word in ("|", ">")]
         arguments = words[: ends[0]] if ends else words
         command: click.Command = root
-        context = click.Context(root)
+        # As the entry point has it: a command keeps the help option of its first context.
+        context = click.Context(root, **CONTEXT_SETTINGS)
         while isinstance(command, click.Group):
             inner = command.get_command(context, arguments.pop(0))
             assert inner is not None
             command = inner
-        command.make_context("example", list(arguments)).close()
+        command.make_context("example", list(arguments), parent=context).close()
         calls += 1
     assert calls
 
