@@ -410,11 +410,33 @@ def test_deleted_records(bootstrap: str, when: str, caplog: pytest.LogCaptureFix
         assert values_of(rows_of(reader, planned)) == list(range(40, 100))
 
 
-def recreate(bootstrap: str, topic: str) -> None:
+def delete(bootstrap: str, topic: str) -> None:
     client = admin(bootstrap)
     (gone,) = client.delete_topics([topic]).values()
     gone.result(30)
+
+
+def recreate(bootstrap: str, topic: str) -> None:
+    delete(bootstrap, topic)
     create(bootstrap, topic, 1)
+
+
+def test_a_topic_that_is_deleted_under_a_task(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task says so soon, and does not wait for as long as it would for a broker."""
+    monkeypatch.setattr("anabranch.spark.source_read._GONE_MS", 300)
+    create(bootstrap, "taken-away", 1)
+    produce(bootstrap, "taken-away", numbered(100))
+    strict, lenient = (
+        stream(bootstrap, "taken-away", startingOffsets="earliest", failOnDataLoss=fails)
+        for fails in ("true", "false")
+    )
+    planned = strict.partitions(strict.initialOffset(), {"taken-away": {"0": 100}})
+    delete(bootstrap, "taken-away")
+    with pytest.raises(DataLossError, match=r"the topic was deleted\. .*'failOnDataLoss'"):
+        rows_of(strict, planned)
+    assert rows_of(lenient, planned) == [[]]
 
 
 def test_a_topic_that_was_made_again(bootstrap: str) -> None:

@@ -9,7 +9,8 @@ Rules
 - What may pass by itself is tried again. The time that `kafkaConsumer.pollTimeoutMs` allows begins
   anew with every step forward, so a task fails only when nothing moves for so long.
 - A split ends at its end offset and nowhere else. Offsets that are gone are an error, or passed
-  over with a warning, as `failOnDataLoss` says.
+  over with a warning, as `failOnDataLoss` says. So is a topic that brokers know nothing of for
+  some seconds: one that is moving to another broker is known again by then.
 """
 
 import gc
@@ -48,6 +49,8 @@ log = logging.getLogger("anabranch.spark")
 POLL_TIMEOUT_OPTION = "kafkaConsumer.pollTimeoutMs"
 _TAGS_VERSION = 12
 _NO_ID = bytes(16)
+_GONE_MS = 5_000
+"""A topic that was there, and is not for so long, was deleted."""
 
 # Topics whose broker does not filter, as this process has found.
 _unfiltered: set[tuple[str, bytes]] = set()
@@ -94,6 +97,7 @@ class _Reading:
         self._sent: tuple[Connection, Ticket, bool] | None = None
         self._failures = 0
         self._moved_at = time.monotonic()
+        self._missing_at: float | None = None
 
     @property
     def _link(self) -> Link:
@@ -164,11 +168,15 @@ class _Reading:
 
     def _send(self) -> None:
         split = self._split
-        node_id = self._link.leader_of(split.place)
         topic = self._link.topic(split.topic)
-        if topic is not None and split.topic_id not in (_NO_ID, topic.topic_id):
+        if topic is None:
+            self._miss()
+            return
+        self._missing_at = None
+        if split.topic_id not in (_NO_ID, topic.topic_id):
             self._lose("the topic was deleted and made again", split.end_offset)
             return
+        node_id = self._link.leader_of(split.place)
         connection = self._link.connection_to(node_id)
         # Who does not announce key ranges would send everything, without a word.
         is_ranged = (
@@ -240,6 +248,18 @@ class _Reading:
         else:
             what, reached = f"the log begins at {beginning}", min(beginning, split.end_offset)
         self._lose(what, reached)
+
+    def _miss(self) -> None:
+        """The topic is not there: for a moment, or for good."""
+        now = time.monotonic()
+        if self._missing_at is None:
+            self._missing_at = now
+        if (now - self._missing_at) * 1000 >= min(_GONE_MS, self._options.poll_timeout_ms):
+            self._lose("the topic was deleted", self._split.end_offset)
+            return
+        raise BrokerRefusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"fetching {self._what}", "there is no such topic"
+        )
 
     def _lose(self, what: str, reached: int) -> None:
         """Records are gone: an error, or a warning, as the option says."""
