@@ -15,7 +15,7 @@ Rules
   a group that went back to the plain topic is left alone. One that expired is written again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 
 from anabranch.branch.slots import BRANCHES_MAX
@@ -117,6 +117,10 @@ class BranchProgress:
 
     def _survey(self, subjects: Iterable[Subject]) -> Deferred[list[Outcome]]:
         return self._surveyor.survey_all(subjects, self._last)
+
+    def last_of(self, group_id: str, topic_id: bytes) -> Mapping[int, SourceProgress]:
+        """What was found when a group was last looked at, by partition of the source."""
+        return self._results.get((group_id, topic_id), {})
 
     def _last(self, subject: Subject) -> SourceProgress | None:
         results = self._results.get((subject.group_id, subject.topic.topic_id), {})

@@ -32,6 +32,7 @@ from anabranch.broker.producer_ids import ProducerIds
 from anabranch.broker.purgatory import Purgatory
 from anabranch.broker.range_tails import RangeTails
 from anabranch.broker.slot_indexing import SlotIndexing
+from anabranch.broker.survey import Surveyor
 from anabranch.broker.topics import LogSettings, Topic, Topics, storage_errors
 from anabranch.broker.transaction_coordinator import TRANSACTION_TOPIC, TransactionCoordinator
 from anabranch.config.layers import (
@@ -104,9 +105,11 @@ class Broker:
         self.topics.on_change = self.groups.topic_changed
         # Last, and before anybody is served: it writes what was decided before into the logs.
         self.transactions = TransactionCoordinator(self, steady_ms)
+        self.surveyor = Surveyor(self, steady_ms)
 
     def close(self) -> None:
         """Finish what runs, close every log, leave the folder clean."""
+        self.surveyor.stop()
         self.flusher.close()
         self.branches.close()
         self.background.shutdown(wait=True)
