@@ -15,6 +15,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -30,7 +31,9 @@ from anabranch.broker.broker import Broker
 from anabranch.config.console_settings import CONSOLE_READ_ONLY
 from anabranch.console import words
 from anabranch.console.guard import ActionRefusedError
+from anabranch.console.record_reading import RecordReader
 from anabranch.console.tables import Table, export_csv, export_json
+from anabranch.console.topic_lags import LagsByTopic
 from anabranch.model.errors import KafkaError
 from anabranch.observe import logs
 
@@ -57,6 +60,10 @@ class Console:
         # Set when the broker stops: streams end.
         self.stopping = asyncio.Event()
         self.streams = 0
+        # One thread for whatever reads files: who opens ten pages waits, the broker does not.
+        self.background = ThreadPoolExecutor(1, thread_name_prefix="console")
+        self.records = RecordReader(self.background)
+        self.topic_lags = LagsByTopic()
         self.templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
             autoescape=True,
@@ -72,6 +79,10 @@ class Console:
             navigation=NAVIGATION,
             token=self.token,
         )
+
+    def close(self) -> None:
+        """Nobody is answered any more."""
+        self.background.shutdown(wait=False, cancel_futures=True)
 
     @property
     def read_only(self) -> bool:

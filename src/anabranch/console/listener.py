@@ -71,6 +71,7 @@ class ConsoleListener:
             self._server.should_exit = True
             with contextlib.suppress(asyncio.CancelledError):
                 await self._serving
+            self._console.close()
         elif self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()

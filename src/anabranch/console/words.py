@@ -1,8 +1,9 @@
 """How values read: numbers, sizes, times, and a sentence for every state."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup, escape
 
@@ -80,6 +81,12 @@ def link(text: object, *path: object) -> Markup:
     """A link to a path whose parts may hold anything."""
     address = "/" + "/".join(quote(str(part), safe="") for part in path)
     return Markup('<a href="{0}">{1}</a>').format(address, escape(text))
+
+
+def with_query(query: Mapping[str, str], **changes: object) -> str:
+    """The query of an address with other parameters; an empty one is left out."""
+    kept = {**query, **{name: str(value) for name, value in changes.items()}}
+    return "?" + urlencode({name: value for name, value in kept.items() if value != ""})
 
 
 FILTERS: Final = {
