@@ -143,6 +143,11 @@ class RangeLoads:
         place = (topic_id, partition)
         return [hot for (where, _), hot in watched.hot.items() if where == place]
 
+    def imbalance(self, group_id: str) -> float | None:
+        """The load of the busiest member over the mean; None when nobody measures it."""
+        watched = self._watched.get(group_id)
+        return watched.imbalance if watched is not None else None
+
     def take(self, group_id: str, member_id: str, reports: Iterable[RangeReport]) -> None:
         """A heartbeat of a member that shares."""
         if not self.is_enabled:
