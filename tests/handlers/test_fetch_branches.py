@@ -8,7 +8,9 @@ import pytest
 from handler_calls import NOW_MS, Call, Node
 
 from anabranch.branch.slots import branch_of_slot, slot_of_key, slot_of_offset
+from anabranch.branch.split import SplitChunk
 from anabranch.broker import branch_reader
+from anabranch.broker.branch_cache import ChunkKey
 from anabranch.model.errors import ErrorCode
 from anabranch.wire.messages.fetch import (
     FetchPartition,
@@ -92,6 +94,16 @@ class Stage:
             assert moved > offset, "the position did not move"
             found += [r for r in all_records(records) if r.offset >= offset]
             offset = moved
+
+
+def cached_chunks(stage: Stage) -> list[SplitChunk]:
+    """What is sorted of the source so far."""
+    cache = stage.node.broker.branches.cache
+    key = ChunkKey(stage.log, RANGES)
+    found: list[SplitChunk] = []
+    while (cached := cache.find(key, found[-1].next_offset if found else 0)) is not None:
+        found.append(cached.chunk)
+    return found
 
 
 def answers(response: FetchResponse) -> list[PartitionData]:
@@ -229,10 +241,32 @@ def test_large_chunks_are_sorted_by_a_thread(stage: Stage) -> None:
     assert stage.begin(0).is_answered, "it was sorted already"
 
 
+def test_what_a_tail_collects_is_sorted_where_it_is_needed(stage: Stage) -> None:
+    """Some hundred kilobytes take less time than handing them to a thread."""
+    stage.produce(*KEYS, value=bytes(150_000))
+    assert stage.begin(0).is_answered
+    calls = [stage.begin(r, offset=4, wait_ms=WAIT_MS) for r in range(RANGES)]
+    stage.produce(*KEYS, value=bytes(150_000))
+    assert all(call.is_answered for call in calls)
+    assert stage.loop.finish_jobs() == 0
+
+
+def test_one_turn_sorts_one_large_chunk(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search does not keep the loop with chunk after chunk: the next one is for a thread."""
+    monkeypatch.setattr(branch_reader, "CHUNK_BYTES", 600_000)
+    for _ in range(3):
+        stage.produce(KEYS[0], value=bytes(500_000))
+    call = stage.begin(1)
+    assert not call.is_answered, "nothing in the first chunk, and the second is large"
+    assert [chunk.next_offset for chunk in cached_chunks(stage)] == [1]
+    assert stage.loop.finish_jobs() == 1
+
+
 def test_a_branch_is_searched_to_the_end(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fetch without records so far goes from chunk to chunk until it has one."""
     monkeypatch.setattr(branch_reader, "CHUNK_BYTES", 20_000)
     monkeypatch.setattr(branch_reader, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(branch_reader, "_INLINE_NEXT_BYTES", 0)
     monkeypatch.setattr(branch_reader, "_INLINE_COMPRESSED_BYTES", 0)
     for _ in range(20):
         stage.produce(KEYS[0], value=bytes(50_000))
@@ -334,7 +368,7 @@ def test_woken_by_records_of_its_range_only(stage: Stage) -> None:
 def test_woken_after_sorting_off_the_loop(stage: Stage) -> None:
     """A large append is sorted by a thread first; one job for all who wait."""
     calls = [stage.begin(r, wait_ms=WAIT_MS) for r in range(RANGES)]
-    stage.produce(KEYS[1], KEYS[2], value=bytes(300_000))
+    stage.produce(KEYS[1], KEYS[2], value=bytes(450_000))
     assert not any(call.is_answered for call in calls)
     stage.produce(KEYS[3])
     assert stage.loop.finish_jobs() == 1
