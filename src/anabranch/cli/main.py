@@ -47,6 +47,10 @@ COMMANDS: Final = {
         "anabranch.cli.groups.commands:groups",
         "List consumer groups, see their lag, move their offsets.",
     ),
+    "configs": LazyCommand(
+        "anabranch.cli.configs.commands:configs",
+        "See, explain and change the settings of brokers, topics and groups.",
+    ),
     "transactions": LazyCommand(
         "anabranch.cli.transactions.commands:transactions",
         "See what transactions are doing, and abort those that hang.",
@@ -58,6 +62,10 @@ COMMANDS: Final = {
         "anabranch.cli.pipeline.demo:demo", "Watch a pipeline work: broker, orders and Spark."
     ),
     "log": LazyCommand("anabranch.cli.log.dump:log", "Look into log files without a broker."),
+    "completion": LazyCommand(
+        "anabranch.cli.completion.commands:completion",
+        "Print the script that makes bash, zsh or fish complete.",
+    ),
 }
 
 
@@ -118,6 +126,7 @@ def root() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     if "_ANABRANCH_COMPLETE" in os.environ:  # the shell asks for completions
+        importlib.import_module("anabranch.cli.completion.shells")  # bash's is ours
         root.main(prog_name="anabranch")
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a test's capture is no TextIOWrapper

@@ -5,12 +5,15 @@ states that came with KIP-848, and the fields that only this broker has. Those f
 asked here, one after the other, without TLS and SASL.
 """
 
+import contextlib
 import socket
 import struct
 from types import TracebackType
 from typing import Any
 
+from anabranch.cli.connection import Troubles, client_config
 from anabranch.cli.errors import CliError
+from anabranch.cli.options import Connection
 from anabranch.wire.api import Api
 from anabranch.wire.header import write_request_header
 from anabranch.wire.messages.api_versions import API_VERSIONS, ApiVersionsRequest
@@ -19,6 +22,30 @@ from anabranch.wire.primitives import DecodeError, read_uvarint, skip_tags
 _SIZE = struct.Struct(">i")
 _RESPONSE_MAX_BYTES = 256 * 1024 * 1024
 _ANY_VERSION = 1_000
+_PORT_DEFAULT = 9092
+
+
+def bootstrap_places(connection: Connection) -> list[tuple[str, int]]:
+    """Host and port of each server that the command line or its properties file names."""
+    servers: str = client_config(connection, Troubles())["bootstrap.servers"]
+    places = []
+    for server in servers.split(","):
+        place = server.strip().rpartition("://")[2]
+        host, colon, port = place.rpartition(":")
+        if colon and port.isdecimal():
+            places.append((host.strip("[]"), int(port)))
+        else:
+            places.append((place.strip("[]"), _PORT_DEFAULT))
+    return places
+
+
+def first_client(connection: Connection) -> "RawClient":
+    """A connection to the first of them that answers; CliError of the last when none does."""
+    *others, last = bootstrap_places(connection)
+    for host, port in others:
+        with contextlib.suppress(CliError):
+            return RawClient(host, port, connection.timeout_s)
+    return RawClient(*last, connection.timeout_s)
 
 
 class RawClient:

@@ -6,6 +6,7 @@ The flags that are other names of settings are passed on as overrides under thei
 
 import click
 
+from anabranch.cli.completion.live_names import complete_broker_config_pairs
 from anabranch.cli.options import debug_option, examples
 
 
@@ -26,6 +27,7 @@ anabranch serve --consumer-session-timeout-ms 30000 --consumer-assignors range
     "overrides",
     metavar="NAME=VALUE",
     multiple=True,
+    shell_complete=complete_broker_config_pairs,
     help="Set one setting, above file and environment; may be given again.",
 )
 @click.option(

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from anabranch.cli.completion.live_names import complete_groups, complete_topics
 from anabranch.cli.connection import open_admin
 from anabranch.cli.errors import CliError, CommandFailedError
 from anabranch.cli.groups.lookup import Group, describe_groups, require_groups
@@ -29,8 +30,14 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments that the three commands have in common."""
     for option in reversed(
         (
-            click.argument("group"),
-            click.option("--topic", required=True, metavar="TOPIC", help="The topic."),
+            click.argument("group", shell_complete=complete_groups),
+            click.option(
+                "--topic",
+                required=True,
+                metavar="TOPIC",
+                shell_complete=complete_topics,
+                help="The topic.",
+            ),
             click.option(
                 "--partition",
                 type=click.IntRange(min=0),

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.cli.completion.live_names import complete_groups
 from anabranch.cli.connection import open_admin, result_of
 from anabranch.cli.errors import CliError, CommandFailedError, kafka_error_of, refusal
 from anabranch.cli.groups.lookup import (
@@ -39,7 +40,9 @@ anabranch groups delete payments --yes
 """
     ),
 )
-@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_groups
+)
 @yes_option
 @dry_run_option
 @connection_options

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from anabranch.cli.completion.live_names import complete_groups, complete_topics
 from anabranch.cli.connection import open_admin
 from anabranch.cli.errors import CliError, CommandFailedError, reason_of, refusal
 from anabranch.cli.groups.lookup import (
@@ -37,11 +38,12 @@ anabranch groups delete-offsets payments --topic orders:0,1 --dry-run
 """
     ),
 )
-@click.argument("group")
+@click.argument("group", shell_complete=complete_groups)
 @click.option(
     "--topic",
     "topics",
     metavar="TOPIC[:N,...]",
+    shell_complete=complete_topics,
     multiple=True,
     required=True,
     help="A topic, or some partitions of it; may be given again.",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from anabranch.cli.cluster import known_offset_ranges
+from anabranch.cli.completion.live_names import complete_groups
 from anabranch.cli.connection import open_admin
 from anabranch.cli.groups.branch_progress import SourceRow, write_progress
 from anabranch.cli.groups.describe_output import PartitionRow, View, document, write_text
@@ -47,7 +48,7 @@ anabranch groups describe payments --format json | jq '.[].total_lag'
 """
     ),
 )
-@click.argument("names", metavar="[GROUP...]", nargs=-1)
+@click.argument("names", metavar="[GROUP...]", nargs=-1, shell_complete=complete_groups)
 @click.option("--all", "all_groups", is_flag=True, help="All groups.")
 @click.option(
     "--offsets",

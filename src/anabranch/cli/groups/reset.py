@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.cli.cluster import require_partitions
+from anabranch.cli.completion.live_names import complete_groups, complete_topics
 from anabranch.cli.connection import open_admin
 from anabranch.cli.errors import (
     CliError,
@@ -81,11 +82,12 @@ anabranch groups reset payments --from-file offsets.csv
 """
     ),
 )
-@click.argument("group")
+@click.argument("group", shell_complete=complete_groups)
 @click.option(
     "--topic",
     "topics",
     metavar="TOPIC[:N,...]",
+    shell_complete=complete_topics,
     multiple=True,
     help="A topic, or some partitions of it; may be given again.",
 )

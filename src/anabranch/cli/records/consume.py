@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from anabranch.cli.cluster import require_partitions
+from anabranch.cli.completion.live_names import complete_topics
 from anabranch.cli.connection import (
     Troubles,
     client_config,
@@ -62,7 +63,7 @@ anabranch consume orders --from 2025-01-15T09:00:00Z --format json | jq .value
     ),
     short_help="Read records from a topic.",
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--partition",
     "partitions",

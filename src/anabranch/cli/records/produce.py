@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from anabranch.cli.completion.live_names import complete_topics
 from anabranch.cli.connection import Troubles, client_config, create_client, fetch_metadata
 from anabranch.cli.errors import CliError, CommandFailedError, kafka_error_of, refusal
 from anabranch.cli.options import (
@@ -45,7 +46,7 @@ anabranch consume orders --exit-at-end --format json | anabranch produce copy --
     ),
     short_help="Send records to a topic.",
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--file",
     "path",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.cli.cluster import require_topics
+from anabranch.cli.completion.live_names import complete_groups, complete_topics
 from anabranch.cli.connection import open_admin, result_of
 from anabranch.cli.errors import CliError, kafka_error_of, reason_of, refusal
 from anabranch.cli.options import (
@@ -52,7 +53,7 @@ anabranch topics branch payments --null-key ordered --ordering-header customer -
 """
     ),
 )
-@click.argument("source")
+@click.argument("source", shell_complete=complete_topics)
 @click.option(
     "--into",
     "partitions",
@@ -81,11 +82,13 @@ anabranch topics branch payments --null-key ordered --ordering-header customer -
     "--from-group",
     "group",
     metavar="GROUP",
+    shell_complete=complete_groups,
     help="Commit offsets for GROUP, so that it goes on from its progress elsewhere.",
 )
 @click.option(
     "--from-topic",
     metavar="TOPIC",
+    shell_complete=complete_topics,
     help="Where that is: another branch topic of SOURCE, or SOURCE.  [default: the only one]",
 )
 @dry_run_option

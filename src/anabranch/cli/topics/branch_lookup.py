@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.branch.layout import BranchLayout
 from anabranch.branch.slots import slots_of_branch
-from anabranch.cli.connection import Troubles, client_config
 from anabranch.cli.errors import CliError
 from anabranch.cli.groups.consumer_details import can_ask
 from anabranch.cli.options import Connection
-from anabranch.cli.raw_client import RawClient
+from anabranch.cli.raw_client import first_client
 from anabranch.model.units import SlotRange
 from anabranch.wire.messages.describe_configs import (
     DESCRIBE_CONFIGS,
@@ -26,7 +25,6 @@ _SOURCE = "branch.source.topic"
 _SOURCE_PARTITIONS = "branch.source.partitions"
 _RANGES = "branch.ranges"
 _TOPIC_RESOURCE = 2
-_PORT_DEFAULT = "9092"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +88,6 @@ def _first_answer(connection: Connection, request: DescribeConfigsRequest) -> An
 
     None when no one answers: to know the branch topics is good, but not what the command is for.
     """
-    servers: str = client_config(connection, Troubles())["bootstrap.servers"]
-    for server in servers.split(","):
-        place = server.strip().rpartition("://")[2]
-        host, port = place, _PORT_DEFAULT
-        if place.rpartition(":")[2].isdecimal():
-            host, _, port = place.rpartition(":")
-        with (
-            contextlib.suppress(CliError),
-            RawClient(host.strip("[]"), int(port), connection.timeout_s) as client,
-        ):
-            return client.send(DESCRIBE_CONFIGS, request)
+    with contextlib.suppress(CliError), first_client(connection) as client:
+        return client.send(DESCRIBE_CONFIGS, request)
     return None

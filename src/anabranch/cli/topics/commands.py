@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.cli.cluster import topic_summary
+from anabranch.cli.completion.live_names import complete_topic_config_pairs
 from anabranch.cli.connection import open_admin, result_of
 from anabranch.cli.errors import CommandFailedError, kafka_error_of, reason_of
 from anabranch.cli.options import (
@@ -101,6 +102,7 @@ anabranch topics create orders payments --if-not-exists
     "config_pairs",
     metavar="NAME=VALUE",
     multiple=True,
+    shell_complete=complete_topic_config_pairs,
     help="A topic setting, such as cleanup.policy=compact; may be given again.",
 )
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists already is no failure.")

@@ -5,6 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.cli.completion.live_names import (
+    complete_topic_config_names,
+    complete_topic_config_pairs,
+    complete_topics,
+)
 from anabranch.cli.connection import open_admin, result_of
 from anabranch.cli.errors import CliError, kafka_error_of, refusal
 from anabranch.cli.options import (
@@ -48,15 +53,21 @@ anabranch topics configs orders --unset retention.ms --yes
 """
     ),
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
-    "--set", "set_pairs", metavar="NAME=VALUE", multiple=True, help="Set one; may be given again."
+    "--set",
+    "set_pairs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    shell_complete=complete_topic_config_pairs,
+    help="Set one; may be given again.",
 )
 @click.option(
     "--unset",
     "unset_names",
     metavar="NAME",
     multiple=True,
+    shell_complete=complete_topic_config_names,
     help="Go back to the broker's value; may be given again.",
 )
 @click.option("--overrides", "only_overrides", is_flag=True, help="Show the topic's own only.")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anabranch.cli.cluster import offset_ranges, require_topics
+from anabranch.cli.completion.live_names import complete_topics
 from anabranch.cli.connection import open_admin, result_of
 from anabranch.cli.errors import CliError, CommandFailedError, kafka_error_of, reason_of
 from anabranch.cli.options import (
@@ -36,7 +37,9 @@ anabranch topics delete orders --with-branches
 """
     ),
 )
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topics
+)
 @click.option("--with-branches", is_flag=True, help="Delete the branch topics of each as well.")
 @yes_option
 @dry_run_option

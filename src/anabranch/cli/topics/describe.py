@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from anabranch.cli.cluster import offset_ranges, require_topics, topic_id_text
+from anabranch.cli.completion.live_names import complete_topics
 from anabranch.cli.connection import open_admin, result_of
 from anabranch.cli.options import (
     Connection,
@@ -29,7 +30,7 @@ anabranch topics describe orders --format json | jq '.[].partitions[].leader'
 """
     ),
 )
-@click.argument("names", metavar="[TOPIC...]", nargs=-1)
+@click.argument("names", metavar="[TOPIC...]", nargs=-1, shell_complete=complete_topics)
 @click.option("--offsets", "with_offsets", is_flag=True, help="Show first and next offsets too.")
 @connection_options
 @format_option

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.cli.completion.live_names import complete_topics, complete_transactional_ids
 from anabranch.cli.errors import CliError
 from anabranch.cli.options import (
     Connection,
@@ -50,8 +51,18 @@ anabranch transactions abort --topic orders --partition 0 --start-offset 1042 --
 """
     ),
 )
-@click.argument("transactional_id", metavar="[TRANSACTIONAL-ID]", required=False)
-@click.option("--topic", metavar="TOPIC", help="Abort in one partition: its topic.")
+@click.argument(
+    "transactional_id",
+    metavar="[TRANSACTIONAL-ID]",
+    required=False,
+    shell_complete=complete_transactional_ids,
+)
+@click.option(
+    "--topic",
+    metavar="TOPIC",
+    shell_complete=complete_topics,
+    help="Abort in one partition: its topic.",
+)
 @click.option(
     "--partition", type=click.IntRange(min=0), metavar="N", help="Abort in one partition."
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anabranch.cli.completion.live_names import complete_transactional_ids
 from anabranch.cli.errors import CliError, CommandFailedError
 from anabranch.cli.options import (
     Connection,
@@ -138,7 +139,13 @@ anabranch transactions describe payments-1 payments-2 --format json
 """
     ),
 )
-@click.argument("transactional_ids", metavar="TRANSACTIONAL-ID...", nargs=-1, required=True)
+@click.argument(
+    "transactional_ids",
+    metavar="TRANSACTIONAL-ID...",
+    nargs=-1,
+    required=True,
+    shell_complete=complete_transactional_ids,
+)
 @connection_options
 @format_option
 @debug_option

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from anabranch.cli.completion.live_names import complete_topics
 from anabranch.cli.errors import CommandFailedError
 from anabranch.cli.options import (
     Command,
@@ -30,7 +31,14 @@ _MINUTE_MS: Final = 60_000
 
 
 def _topic_option(help_text: str) -> Callable[[Command], Command]:
-    return click.option("--topic", "topics", metavar="TOPIC[:N,...]", multiple=True, help=help_text)
+    return click.option(
+        "--topic",
+        "topics",
+        metavar="TOPIC[:N,...]",
+        multiple=True,
+        shell_complete=complete_topics,
+        help=help_text,
+    )
 
 
 @click.command(

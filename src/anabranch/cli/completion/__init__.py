@@ -1,0 +1,1 @@
+"""`anabranch completion`: what a shell offers when Tab is pressed."""

@@ -1,0 +1,1 @@
+"""`anabranch configs`: the settings of brokers, topics and groups."""
