@@ -77,10 +77,14 @@ def state(name: str) -> Markup:
     )
 
 
-def link(text: object, *path: object) -> Markup:
+def path(*parts: object) -> str:
+    """The address of a page; the parts of its path may hold anything."""
+    return "/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+def link(text: object, *parts: object) -> Markup:
     """A link to a path whose parts may hold anything."""
-    address = "/" + "/".join(quote(str(part), safe="") for part in path)
-    return Markup('<a href="{0}">{1}</a>').format(address, escape(text))
+    return Markup('<a href="{0}">{1}</a>').format(path(*parts), escape(text))
 
 
 def with_query(query: Mapping[str, str], **changes: object) -> str:

@@ -2,9 +2,16 @@
 
 from starlette.routing import Route
 
-from anabranch.console.pages import configuration, plain
+from anabranch.console.pages import (
+    configuration,
+    plain,
+    topic,
+    topics,
+)
 
 ROUTES: list[Route] = [
     *plain.ROUTES,
+    *topics.ROUTES,
+    *topic.ROUTES,
     *configuration.ROUTES,
 ]
