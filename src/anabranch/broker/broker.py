@@ -33,6 +33,7 @@ from anabranch.broker.purgatory import Purgatory
 from anabranch.broker.range_tails import RangeTails
 from anabranch.broker.slot_indexing import SlotIndexing
 from anabranch.broker.survey import Surveyor
+from anabranch.broker.timeline import Timeline
 from anabranch.broker.topics import LogSettings, Topic, Topics, storage_errors
 from anabranch.broker.transaction_coordinator import TRANSACTION_TOPIC, TransactionCoordinator
 from anabranch.config.layers import (
@@ -101,6 +102,7 @@ class Broker:
         self.topics = Topics(self.engine, self.log_settings_of, self.rack)
         self.topics.open(now_ms())
         self.deliveries = Deliveries()
+        self.timeline = Timeline(now_ms, steady_ms)
         self.groups = GroupCoordinator(self, steady_ms)
         self.topics.on_change = self.groups.topic_changed
         # Last, and before anybody is served: it writes what was decided before into the logs.

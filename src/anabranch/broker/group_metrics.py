@@ -135,8 +135,8 @@ class GroupMetrics:
 
     def _classic_changed(self, shard: GroupShard, group: ClassicGroup, command: Any) -> None:
         before = shard.groups.get(group.group_id)
-        if _is_rebalance(before, group):
-            self._began(group.group_id, CLASSIC, _classic_cause(before, command))
+        if is_rebalance(before, group):
+            self._began(group.group_id, CLASSIC, classic_cause(before, command))
 
     # Showing --------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ def _group_of(record: Any) -> str:
     return getattr(record, "group_id", "")
 
 
-def _is_rebalance(before: ClassicGroup | ConsumerGroup | None, group: ClassicGroup) -> bool:
+def is_rebalance(before: ClassicGroup | ConsumerGroup | None, group: ClassicGroup) -> bool:
     """Whether a classic group begins to rebalance; a small one may be half through at once."""
     if group.state is ClassicState.PREPARING_REBALANCE:
         return before is None or before.state is not ClassicState.PREPARING_REBALANCE
@@ -209,7 +209,7 @@ def _is_rebalance(before: ClassicGroup | ConsumerGroup | None, group: ClassicGro
     return is_completing and before.generation_id != group.generation_id
 
 
-def _classic_cause(before: ClassicGroup | ConsumerGroup | None, command: Any) -> Cause:
+def classic_cause(before: ClassicGroup | ConsumerGroup | None, command: Any) -> Cause:
     match command:
         case c.JoinGroup():
             is_known = before is not None and command.member_id in before.members

@@ -102,6 +102,7 @@ class ShardDriver:
         self._surroundings = surroundings
         self._now_ms = broker.now_ms
         self._metrics = metrics or GroupMetrics(steady_ms)
+        self._timeline = broker.timeline
         # Told the records of every decision when they count.
         self._on_records = on_records
         self.shard = self._new_shard()
@@ -276,6 +277,7 @@ class ShardDriver:
             self._metrics.classic_heartbeats += 1
         if response is not None and response.error:
             self._metrics.refused(self.shard, command, response.error)
+            self._timeline.refused(self.shard, command, response.error)
 
     def _park(
         self, command: Command, result: Result, now_ms: int, waiter: WaiterId
@@ -340,9 +342,15 @@ class ShardDriver:
         written = self._write(durable, now_ms) if durable else []
         try:
             self._metrics.before_replay(self.shard, command, result.records)
+            seen = None
+            # Members commit all the time, and nothing else comes of that.
+            if type(command) is not c.CommitOffsets or command.generation_id < 0:
+                seen = self._timeline.before_replay(self.shard, command, result.records)
             for record in result.records:
                 self.shard.replay(record)
             self._metrics.after_replay(self.shard, result.records)
+            if seen is not None:
+                self._timeline.after_replay(self.shard, command, seen)
         except Exception as error:
             self._fail(repr(error))
             raise
