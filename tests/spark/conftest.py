@@ -5,13 +5,12 @@ files to processes: so all tests that use the session are collected by one file,
 """
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from java_there import WITHOUT_JAVA, has_java
 
 from support.broker_process import BrokerProcess
 
@@ -20,20 +19,20 @@ if TYPE_CHECKING:
 
 # Here, because `test_on_spark` imports them.
 pytest.register_assert_rewrite(
-    "on_spark_keyed", "on_spark_pipeline", "on_spark_sink", "on_spark_source", "source_kit"
+    "crash_kit",
+    "on_spark_keyed",
+    "on_spark_pipeline",
+    "on_spark_sink",
+    "on_spark_source",
+    "source_kit",
 )
-
-
-def has_java() -> bool:
-    home = os.environ.get("JAVA_HOME")
-    return bool(home and Path(home, "bin", "java").exists()) or shutil.which("java") is not None
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A local session as an application has it: the source registers itself."""
     if not has_java():
-        pytest.skip("Spark needs Java 17 or newer: no java in PATH, and JAVA_HOME is not set")
+        pytest.skip(WITHOUT_JAVA)
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")

@@ -120,8 +120,8 @@ class Engine:
     def _construct(self, reader: StreamReader, limit: ReadLimit) -> str | None:
         start = self.log[-1] if self.log else json.dumps(reader.initialOffset())
         end = json.dumps(reader.latestOffset(json.loads(start), limit))
-        if end == start:
-            return None
+        if end == start and self.log:
+            return None  # only of batch 0 there is one with nothing in it
         if len(self.log) > 1:
             reader.commit(json.loads(self.log[-2]))
         return end

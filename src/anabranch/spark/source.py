@@ -2,7 +2,8 @@
 
 Rules of the stream reader; Spark's own calls are not what one would expect (all seen in 4.3)
 - `initialOffset` is asked for twice in batch 0, and again after a crash in it, and stored nowhere:
-  it is remembered, and the end of batch 0 carries it (`offsets.FROM`).
+  it is remembered, and the end of batch 0 carries it (`offsets.FROM`), also when there is nothing
+  in it, because Spark makes a batch 0 in any case.
 - `commit` comes one batch late, and never for the last. But `latestOffset` gets the end of the last
   batch in the commit log, also when idle and at the end of AvailableNow: what is shown to the group
   is that.
@@ -123,6 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._positions: Positions | None = None
         self._planner: Planner | None = None
         self._initial: Offset | None = None
+        self._has_planned = False
         self._target: dict[offsets.Place, int] | None = None
         self._ends: dict[offsets.Place, int] = {}
         self._topic_ids: dict[str, bytes] = {}
@@ -168,7 +170,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return self._end_of_batch(start, found)
             left_ms = round((until - time.monotonic()) * 1000)
             if self._target is not None or left_ms <= 0:
-                return start  # the very same text: there is no batch
+                # The very same text: there is no batch. But Spark makes a batch 0 of nothing, too.
+                return self._end_of_batch(start, begun) if self._is_first(start) else start
             self._known.wait(ends, left_ms)
 
     def _readable_ends(self, begun: Mapping[offsets.Place, int]) -> dict[offsets.Place, int]:
@@ -231,8 +234,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end_of_batch(self, start: Offset, end: dict[offsets.Place, int]) -> Offset:
         found = offsets.to_json(end, like=start)
-        is_first = self._initial is not None and start == self._initial
-        return offsets.with_start(found, offsets.from_json(start)) if is_first else found
+        if self._is_first(start):
+            return offsets.with_start(found, offsets.from_json(start))
+        return found
+
+    def _is_first(self, start: Offset) -> bool:
+        """Whether the next batch is batch 0: one that is replayed was planned before this."""
+        return not self._has_planned and start == self._initial
 
     def reportLatestOffset(self) -> Offset | None:
         return offsets.to_json(self._ends) if self._ends else None
@@ -243,6 +251,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is None:
             self._planner = Planner(self._options, self._known)
         self._known.places()
+        self._has_planned = True
         return self._planner.partitions(offsets.start_of(start, end), offsets.from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
