@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from anabranch.cli.errors import CliError
+from anabranch.cli.own_broker import create_topics, own_broker
 from anabranch.cli.pipeline import demo
 from anabranch.cli.pipeline.needs import check_needs
 from anabranch.cli.pipeline.project import load_project
@@ -253,8 +254,8 @@ def test_orders_have_one_hot_customer() -> None:
 
 def test_the_broker_of_the_demo_comes_and_goes(tmp_path: Path) -> None:
     """It answers inside the block and has its topics; orders come, and it ends with the block."""
-    with demo._broker(tmp_path) as address:
-        demo._create_topics(address)
+    with own_broker(tmp_path, {}) as address:
+        create_topics(address, [(demo.TOPIC, demo.PARTITIONS)])
         with demo.Orders(address, 1000):
             admin = AdminClient({"bootstrap.servers": address})
             assert len(admin.list_topics(timeout=30).topics[demo.TOPIC].partitions) == 3

@@ -159,6 +159,16 @@ def test_where_to_start(client: Callable, topic: str) -> None:
         assert (result.code, result.out.split(), result.err) == (0, values, ""), start
 
 
+def test_the_last_records(client: Callable, topic: str) -> None:
+    """--last takes a number of records or a duration, and excludes --from."""
+    client("produce", topic, "--partition", 0, stdin=b"a\nb\nc\n")
+    arguments = ("consume", topic, "--partition", 0, "--exit-at-end")
+    assert client(*arguments, "--last", 2).out == "b\nc\n"
+    assert client(*arguments, "--last", "1h").out == "a\nb\nc\n"
+    assert client(*arguments, "--last", "1h", "--from", "earliest").code == 2
+    assert client(*arguments, "--last", "an hour").code == 2
+
+
 def test_max_messages(client: Callable, topic: str) -> None:
     """--max-messages stops exactly there, without waiting for the end."""
     client("produce", topic, stdin=b"".join(b"%d\n" % n for n in range(1200)))

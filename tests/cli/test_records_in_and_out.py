@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from anabranch.cli.errors import CliError
 from anabranch.cli.records.reading import OutgoingRecord, records_from_json, records_from_lines
-from anabranch.cli.records.start_position import Start, StartKind, parse_start
+from anabranch.cli.records.start_position import Start, StartKind, parse_last, parse_start
 from anabranch.cli.records.writing import record_document, template_writer, unescape
 
 
@@ -253,6 +253,21 @@ NOW_MS = 1_700_000_000_000
 def test_start_positions(text: str, start: Start) -> None:
     """Each form of --from means its position; times are UTC unless they name a zone."""
     assert parse_start(text, now_ms=NOW_MS) == start
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("10", Start(StartKind.LAST, 10)),
+        ("5m", Start(StartKind.TIMESTAMP, NOW_MS - 300_000)),
+        ("1h30m", Start(StartKind.TIMESTAMP, NOW_MS - 5_400_000)),
+    ],
+)
+def test_last_is_a_duration_or_a_number_of_records(text: str, start: Start) -> None:
+    """What --last means; anything else is refused with both forms named."""
+    assert parse_last(text, now_ms=NOW_MS) == start
+    with pytest.raises(ValueError, match="neither a duration"):
+        parse_last(f"{text}x", now_ms=NOW_MS)
 
 
 @pytest.mark.parametrize(

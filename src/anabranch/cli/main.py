@@ -38,6 +38,9 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Final = {
     "serve": LazyCommand("anabranch.cli.serve:serve", "Start a broker."),
+    "dev": LazyCommand(
+        "anabranch.cli.dev:dev", "Start a broker for development or a test run, gone afterwards."
+    ),
     "topics": LazyCommand(
         "anabranch.cli.topics.commands:topics", "List, create and change topics."
     ),
@@ -65,6 +68,9 @@ COMMANDS: Final = {
     "completion": LazyCommand(
         "anabranch.cli.completion.commands:completion",
         "Print the script that makes bash, zsh or fish complete.",
+    ),
+    "bench": LazyCommand(
+        "anabranch.cli.bench:bench", "Measure produce, consume and latency of a broker."
     ),
 }
 

@@ -11,7 +11,9 @@ from anabranch.cli.groups.delete import delete_groups
 from anabranch.cli.groups.delete_offsets import delete_offsets
 from anabranch.cli.groups.describe import describe
 from anabranch.cli.groups.lookup import STATES, TYPES, list_groups
+from anabranch.cli.groups.peek import peek
 from anabranch.cli.groups.reset import reset
+from anabranch.cli.groups.watch import watch
 from anabranch.cli.options import (
     Connection,
     connection_options,
@@ -44,6 +46,8 @@ def groups() -> None:
 
 
 groups.add_command(describe)
+groups.add_command(watch)
+groups.add_command(peek)
 groups.add_command(reset)
 groups.add_command(delete_groups)
 groups.add_command(delete_offsets)

@@ -5,23 +5,18 @@ one consumer busy and the others idle. The pipeline cuts each partition into eig
 """
 
 import random
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from anabranch.cli.connection import open_admin
-from anabranch.cli.errors import CliError
-from anabranch.cli.options import Connection, debug_option, examples, format_option
+from anabranch.cli.options import debug_option, examples, format_option
 from anabranch.cli.output import note
+from anabranch.cli.own_broker import create_topics, own_broker
 from anabranch.cli.pipeline.needs import check_needs
 from anabranch.cli.pipeline.run import reporter
 
@@ -37,7 +32,6 @@ BRANCHES_PER_PARTITION = 8
 CUSTOMERS = 2_000
 HOT_CUSTOMER = "customer-0"
 HOT_SHARE = 1 / 3
-_START_S = 60.0
 _BATCH_S = 0.1
 
 
@@ -82,9 +76,9 @@ def demo(rate: int, limit_s: float | None, master: str | None, output_format: st
     quiet_logs()
     with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as work:
         folder = Path(work)
-        with _broker(folder) as bootstrap_server:
+        with own_broker(folder, {}) as bootstrap_server:
             note(f"A broker is ready on {bootstrap_server}, and orders are coming; Spark starts.")
-            _create_topics(bootstrap_server)
+            create_topics(bootstrap_server, [(TOPIC, PARTITIONS), (OUTPUT, PARTITIONS)])
             source = {
                 "kafka.bootstrap.servers": bootstrap_server,
                 "subscribe": TOPIC,
@@ -188,59 +182,3 @@ def order(chosen: random.Random) -> tuple[bytes, bytes]:
     if chosen.random() >= HOT_SHARE:
         customer = f"customer-{chosen.randrange(1, CUSTOMERS)}"
     return customer.encode(), str(chosen.randrange(100, 20_000)).encode()
-
-
-@contextmanager
-def _broker(folder: Path) -> Iterator[str]:
-    """A broker as a process of its own; ends with the block."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"127.0.0.1:{port}"
-    settings = (f"listeners=PLAINTEXT://{address}", f"log.dirs={folder / 'data'}")
-    command = [sys.executable, "-m", "anabranch.cli", "serve"]
-    for setting in settings:
-        command += ["--override", setting]
-    log = folder / "broker.log"
-    with log.open("wb") as output:
-        # In a session of its own: Ctrl-C is for the pipeline, which needs the broker to stop well.
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
-        )
-    try:
-        _wait_for(process, port, log)
-        yield address
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait_for(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
-    end_s = time.monotonic() + _START_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            if process.poll() is not None or time.monotonic() > end_s:
-                lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
-                raise CliError(
-                    "The broker of the demo did not start", lines[-1], "try `anabranch serve`"
-                ) from None
-            time.sleep(0.05)
-
-
-def _create_topics(bootstrap_server: str) -> None:
-    from confluent_kafka.admin import NewTopic
-
-    connection = Connection(
-        bootstrap_server=bootstrap_server, command_config=None, timeout_s=_START_S, is_debug=False
-    )
-    admin, _ = open_admin(connection)
-    made = admin.create_topics([NewTopic(TOPIC, PARTITIONS), NewTopic(OUTPUT, PARTITIONS)])
-    for future in made.values():
-        future.result(_START_S)

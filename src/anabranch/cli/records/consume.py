@@ -26,7 +26,7 @@ from anabranch.cli.options import (
     format_option,
 )
 from anabranch.cli.output import note, write_json_line, write_tsv_line
-from anabranch.cli.records.start_position import Start, parse_start, resolve_start
+from anabranch.cli.records.start_position import Start, parse_last, parse_start, resolve_start
 from anabranch.cli.records.writing import (
     PLAIN_TEMPLATE,
     RECORD_COLUMNS,
@@ -51,13 +51,22 @@ def _start(_: click.Context, __: click.Parameter, value: str) -> Start:
         raise click.BadParameter(str(error)) from None
 
 
+def _last(_: click.Context, __: click.Parameter, value: str | None) -> Start | None:
+    if value is None:
+        return None
+    try:
+        return parse_last(value, now_ms=int(time.time() * 1000))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @click.command(
     epilog=examples(
         r"""
 anabranch consume orders
 anabranch consume orders --from -10 --exit-at-end
 anabranch consume orders --partition 0 --from 1500 --max-messages 1
-anabranch consume orders --from 5m --template '%p:%o %T %k=%s\n'
+anabranch consume orders --last 5m --template '%p:%o %T %k=%s\n'
 anabranch consume orders --from 2025-01-15T09:00:00Z --format json | jq .value
 """
     ),
@@ -83,6 +92,13 @@ anabranch consume orders --from 2025-01-15T09:00:00Z --format json | jq .value
     " ISO time (UTC unless it has a zone), or a duration such as 5m or 1h30m for that long ago.",
 )
 @click.option(
+    "--last",
+    metavar="DURATION|N",
+    callback=_last,
+    help="Start so long ago (5m), or so many records before the end of each partition (10); instead"
+    " of --from.",
+)
+@click.option(
     "--max-messages", type=click.IntRange(min=1), metavar="N", help="Stop after N records."
 )
 @click.option(
@@ -103,6 +119,7 @@ def consume(
     topic: str,
     partitions: tuple[int, ...],
     start: Start,
+    last: Start | None,
     max_messages: int | None,
     exit_at_end: bool,
     template: str | None,
@@ -119,6 +136,11 @@ def consume(
     """
     if template is not None and output_format != "text":
         raise click.UsageError(f"--template and --format {output_format} exclude each other")
+    if last is not None:
+        source = click.get_current_context().get_parameter_source("start")
+        if source is not None and source.name == "COMMANDLINE":
+            raise click.UsageError("--from and --last exclude each other; give one of them")
+        start = last
     write = _writer(output_format, template, null_marker)
     admin, metadata = open_admin(connection)
     chosen = require_partitions(metadata, topic, partitions)

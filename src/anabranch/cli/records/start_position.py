@@ -51,6 +51,15 @@ def parse_start(text: str, *, now_ms: int) -> Start:
     )
 
 
+def parse_last(text: str, *, now_ms: int) -> Start:
+    """The start that --last means: a duration, or a number of records of each partition."""
+    if re.fullmatch(r"\d+", text):
+        return Start(StartKind.LAST, int(text))
+    with contextlib.suppress(ValueError):
+        return Start(StartKind.TIMESTAMP, max(now_ms - duration_ms(text), 0))
+    raise ValueError(f"{text!r} is neither a duration (5m, 1h30m) nor a number of records (10)")
+
+
 def resolve_start(
     admin: "AdminClient", connection: Connection, topic: str, partitions: list[int], start: Start
 ) -> dict[int, tuple[int, int]]:
