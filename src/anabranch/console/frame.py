@@ -199,6 +199,8 @@ async def _events(
             except (HTTPException, KafkaError) as error:
                 # It is gone, or cannot be read now; the next look may find it again.
                 page = _error_page(404, _sentence(error))
+            except Exception as error:
+                page = _failed_page(request, error)
             if isinstance(page, Response):
                 return
             html = render_inner(request, console, page)
@@ -224,9 +226,14 @@ async def show_error(request: Request, error: Exception) -> Response:
     elif isinstance(error, KafkaError):
         page = _error_page(503, _sentence(error))
     else:
-        logs.error("console.page.failed", path=request.url.path, error=repr(error))
-        page = _error_page(500, "This page could not be made; the broker's log says why.")
+        page = _failed_page(request, error)
     return respond(request, console, page)
+
+
+def _failed_page(request: Request, error: Exception) -> Page:
+    """A bug, which is told to the log and must not end anything else."""
+    logs.error("console.page.failed", path=request.url.path, error=repr(error))
+    return _error_page(500, "This page could not be made; the broker's log says why.")
 
 
 def _sentence(error: HTTPException | KafkaError) -> str:

@@ -63,11 +63,32 @@ def time(at_ms: int | None, now_ms: int) -> Markup | str:
     """How long ago, with the time itself on hover."""
     if at_ms is None or at_ms < 0:
         return MISSING
-    exact = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)  # producers may write any number
+    exact = moment.isoformat(sep=" ", timespec="milliseconds")
     ago = "now" if abs(now_ms - at_ms) < 1000 else f"{duration(abs(now_ms - at_ms))} ago"
     if at_ms > now_ms + 1000:
         ago = f"in {duration(at_ms - now_ms)}"
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, ago)
+
+
+def clock(at_ms: int | None, now_ms: int) -> Markup | str:
+    """The time itself, of the last day without the date; how long ago it is on hover."""
+    if at_ms is None or at_ms < 0:
+        return MISSING
+    try:
+        exact = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)  # producers may write any number
+    text = exact.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    if abs(now_ms - at_ms) < 43_200_000:
+        text = text[11:]
+    ago = duration(abs(now_ms - at_ms)) + (" ago" if at_ms <= now_ms else " ahead")
+    return Markup('<time datetime="{0}" title="{1}, UTC">{2}</time>').format(
+        exact.isoformat(timespec="milliseconds"), ago, text
+    )
 
 
 def state(name: str) -> Markup:
@@ -99,6 +120,7 @@ FILTERS: Final = {
     "size": size,
     "duration": duration,
     "time": time,
+    "clock": clock,
     "state": state,
     "quoted": lambda text: quote(str(text), safe=""),
 }

@@ -220,7 +220,7 @@ def _links(query: QueryParams, found: Found, question: Question) -> dict[str, st
     onward, backward = (
         ("newer", "older") if question.direction is Direction.NEWER else ("older", "newer")
     )
-    links = {}
+    links = {"older": "", "newer": ""}
     if found.has_onward:
         links[onward] = _address(query, found.onward, onward)
     if found.has_backward:
