@@ -81,6 +81,19 @@ def test_new_writes_a_scheduled_project(run: Run, tmp_path: Path) -> None:
     assert "name: nightly-run\n" in (folder / "spark-pipeline.yml").read_text()
 
 
+@pytest.mark.parametrize("form", [[], ["--scheduled"]])
+def test_new_writes_an_exactly_once_sink(run: Run, tmp_path: Path, form: list[str]) -> None:
+    """Each row once if it is asked for, at least once otherwise."""
+    for name, more in (("once", ["--exactly-once"]), ("least", [])):
+        assert run("pipeline", "new", tmp_path / name, "--topic", "orders", *form, *more).code == 0
+    settings = {
+        name: tomllib.loads((tmp_path / name / "pipeline.toml").read_text())["sink"]
+        for name in ("once", "least")
+    }
+    assert settings["once"].pop("exactlyOnce") == "true"
+    assert settings["once"].keys() == settings["least"].keys()
+
+
 def test_new_spares_what_is_there(run: Run, tmp_path: Path) -> None:
     """A folder with something in it is refused, and stays as it is; an empty one is taken."""
     folder = tmp_path / "billing"

@@ -54,7 +54,7 @@ pipeline.add_command(run)
     epilog=examples(
         """
 anabranch pipeline new billing --topic orders
-anabranch pipeline new billing --topic orders --branches 16 --output bills
+anabranch pipeline new billing --topic orders --branches 16 --output bills --exactly-once
 anabranch pipeline new nightly --topic orders --scheduled
 """
     ),
@@ -68,6 +68,12 @@ anabranch pipeline new nightly --topic orders --scheduled
     default=8,
     show_default=True,
     help="Into how many tasks each partition is cut, by key.",
+)
+@click.option(
+    "--exactly-once",
+    "is_exactly_once",
+    is_flag=True,
+    help="Write each row once, for readers of committed records.  [default: at least once]",
 )
 @click.option("--scheduled", "is_scheduled", is_flag=True, help="Declarative Pipelines' form.")
 @click.option(
@@ -86,6 +92,7 @@ def new(
     topic: str,
     output: str | None,
     branches: int,
+    is_exactly_once: bool,
     is_scheduled: bool,
     bootstrap_server: str,
     output_format: str,
@@ -115,6 +122,7 @@ def new(
         "topic": topic,
         "output": output or f"{topic}-{name}",
         "branches": str(branches),
+        "once": "" if is_exactly_once else "# ",
         "bootstrap": bootstrap_server,
         "settings": str(folder.resolve() / FILE_NAME),
         "storage": (folder.resolve() / "storage").as_uri(),

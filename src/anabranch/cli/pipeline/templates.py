@@ -22,6 +22,8 @@ branches = $branches
 [sink]
 "kafka.bootstrap.servers" = "$bootstrap"
 topic = "$output"
+# With it, each row is written once, for readers of committed records; else at least once.
+${once}exactlyOnce = "true"
 """
 
 _SPARK_SETTINGS = """
