@@ -65,6 +65,10 @@ COMMANDS: Final = {
         "anabranch.cli.pipeline.demo:demo", "Watch a pipeline work: broker, orders and Spark."
     ),
     "log": LazyCommand("anabranch.cli.log.dump:log", "Look into log files without a broker."),
+    "doctor": LazyCommand(
+        "anabranch.cli.doctor.commands:doctor",
+        "Find the usual misconfigurations of machine, broker, topics and groups.",
+    ),
     "completion": LazyCommand(
         "anabranch.cli.completion.commands:completion",
         "Print the script that makes bash, zsh or fish complete.",

@@ -73,7 +73,15 @@ class RawClient:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._socket.close()
+
+    @property
+    def served(self) -> dict[int, tuple[int, int]]:
+        """The APIs that the broker has by key, each with its first and last version."""
+        return dict(self._served)
 
     def send(
         self, api: Api, request: Any, least_version: int = 0, last_version: int = _ANY_VERSION

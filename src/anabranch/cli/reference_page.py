@@ -52,6 +52,21 @@ something to Java are ignored; librdkafka's own names work too.
 `--timeout` is how long a command waits for the broker. Where nothing listens at all, it says so
 after a second or two.
 
+## Completion
+
+`source <(anabranch completion bash)` makes this shell complete commands, flags, values, and the
+names of topics, groups, members, transactional ids and settings. To have it always:
+
+| Shell | Once |
+|---|---|
+| bash | `anabranch completion bash > ~/.local/share/bash-completion/completions/anabranch` |
+| zsh | `anabranch completion zsh > ~/.zfunc/_anabranch`, with `fpath+=~/.zfunc` before `compinit` |
+| fish | `anabranch completion fish > ~/.config/fish/completions/anabranch.fish` |
+
+Names come from the broker of the line that is typed (`--bootstrap-server`, `--command-config`), or
+else of `ANABRANCH_BOOTSTRAP_SERVER`. It has one second; when it does not answer, there is nothing
+to offer, and no error.
+
 ## Fields of JSON results
 
 """
@@ -73,6 +88,14 @@ _JSON_FIELDS = (
             "`topic`, `topic_id`, `partition_count`, `replication_factor`, `configs` (object),"
             " `partitions` (list of `partition`, `leader`, `replicas`, `isr`; with `--offsets` also"
             " `log_start_offset`, `log_end_offset`)"
+        ),
+    ),
+    (
+        "topics branch",
+        "list",
+        (
+            "`topic`, `source`, `partitions`, `ranges_per_partition`, `status` (`created`,"
+            " `valid`), with `--from-group` `start`"
         ),
     ),
     (
@@ -149,6 +172,36 @@ _JSON_FIELDS = (
             " `error`"
         ),
     ),
+    (
+        "groups release, skip, dlq",
+        "list",
+        (
+            "`group`, `topic`, `partition`, `offset`, `key_hash`, `attempts`, `reason`, `before`,"
+            " `after`, `status` (`done`, `valid`, `failed`), `error`"
+        ),
+    ),
+    (
+        "configs list, describe",
+        "list",
+        (
+            "`resource_type` (`broker`, `topic`, `group`), `resource`, `name`, `value`, `source`,"
+            " `default`, `type`, `is_read_only`, `is_sensitive`, `documentation`"
+        ),
+    ),
+    (
+        "configs alter",
+        "list",
+        ("`resource_type`, `resource`, `name`, `before`, `after`, `status` (`changed`, `valid`)"),
+    ),
+    (
+        "configs explain",
+        "list",
+        (
+            "`name`, `resource_type`, `type`, `default`, `valid_values`, `change`,"
+            " `documentation`, `importance`, `aliases`, `broker_settings`, `environment`,"
+            " `is_of_kafka`"
+        ),
+    ),
     ("transactions list", "list", "`transactional_id`, `coordinator`, `producer_id`, `state`"),
     (
         "transactions describe",
@@ -196,6 +249,14 @@ _JSON_FIELDS = (
         (
             "`pipeline`, `group`, `total_lag`, `partitions` (list of `topic`, `partition`,"
             " `current_offset`, `log_end_offset`, `lag`)"
+        ),
+    ),
+    (
+        "doctor",
+        "list",
+        (
+            "`status` (`ok`, `warning`, `problem`, `skipped`), `check`, `subject`, `what`, `why`,"
+            " `next_step`"
         ),
     ),
     (

@@ -130,14 +130,19 @@ def find_resources(cluster: Cluster, types: Iterable[str]) -> list[Resource]:
 def _groups(cluster: Cluster) -> set[str]:
     """Groups that exist, and those that have settings before anybody joined them."""
     listings, _ = list_groups(cluster.admin, cluster.connection, set(), set())
-    groups = {listing.group for listing in listings}
-    if can_ask(cluster.connection):
-        request = ListConfigResourcesRequest(resource_types=[_WIRE_TYPES[Scope.GROUP]])
-        with first_client(cluster.connection) as client:
-            answer = client.send(LIST_CONFIG_RESOURCES, request, least_version=1)
-        if answer is not None and not answer.error_code:
-            groups |= {one.resource_name for one in answer.config_resources}
-    return groups
+    return {listing.group for listing in listings} | configured_groups(cluster)
+
+
+def configured_groups(cluster: Cluster) -> set[str]:
+    """Groups that have settings of their own, where the broker can tell."""
+    if not can_ask(cluster.connection):
+        return set()
+    request = ListConfigResourcesRequest(resource_types=[_WIRE_TYPES[Scope.GROUP]])
+    with first_client(cluster.connection) as client:
+        answer = client.send(LIST_CONFIG_RESOURCES, request, least_version=1)
+    if answer is None or answer.error_code:
+        return set()
+    return {one.resource_name for one in answer.config_resources}
 
 
 def describe(cluster: Cluster, resource: Resource) -> dict[str, Entry]:

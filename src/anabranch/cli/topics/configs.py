@@ -99,7 +99,7 @@ def configs(
             raise click.UsageError(f"--set and --unset both name {name!r}")
         changes[name] = None
     admin, _ = open_admin(connection)
-    entries = _describe(admin, connection, [topic])[topic]
+    entries = describe_topics(admin, connection, [topic])[topic]
     if changes:
         _change(admin, connection, topic, entries, changes, is_confirmed, is_dry_run, output_format)
     else:
@@ -116,7 +116,7 @@ def topic_overrides(
             for name, entry in sorted(entries.items())
             if _is_own(name, entries)
         }
-        for topic, entries in _describe(admin, connection, names).items()
+        for topic, entries in describe_topics(admin, connection, names).items()
     }
 
 
@@ -128,9 +128,10 @@ def _is_own(name: str, entries: dict[str, Any]) -> bool:
     return not is_branch_topic or name in FIXED_CONFIGS or name == COMMIT_SOURCE_CONFIG
 
 
-def _describe(
+def describe_topics(
     admin: "AdminClient", connection: Connection, names: list[str]
 ) -> dict[str, dict[str, Any]]:
+    """The settings of each topic as librdkafka tells them; CliError when the broker refuses."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import ConfigResource, ResourceType
 
@@ -197,7 +198,7 @@ def _change(
         if not is_confirmed:
             confirm(f"Change topic {topic!r}?")
         _alter(admin, connection, topic, changes, is_dry_run=False)
-        entries = _describe(admin, connection, [topic])[topic]
+        entries = describe_topics(admin, connection, [topic])[topic]
     if output_format == "json":
         write_json(
             [

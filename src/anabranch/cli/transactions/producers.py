@@ -130,15 +130,11 @@ def find_hanging(
     Consumers that read committed records only do not get past START-OFFSET there. The command
     that ends each is shown with it.
     """
-    from anabranch.cli.transactions.questions import describe_producers as ask
     from anabranch.cli.transactions.questions import open_cluster
 
-    cluster = open_cluster(connection)
-    found = ask(cluster, _places(cluster, topics))
     now_ms = int(time.time() * 1000)
-    candidates = [row for row in found.rows if _is_old(row, now_ms - timeout_ms)]
-    hanging = _hanging(cluster, candidates, found) if candidates else []
-    rows = [_hanging_row(row, now_ms) for row in hanging]
+    found = hanging_transactions(open_cluster(connection), topics, timeout_ms, now_ms)
+    rows = [_hanging_row(row, now_ms) for row in found.rows]
     if output_format == "json":
         write_json(rows)
     else:
@@ -155,6 +151,18 @@ def find_hanging(
             f" {row['topic']} --partition {row['partition']} --start-offset {row['start_offset']}`"
         )
     _end(found)
+
+
+def hanging_transactions(
+    cluster: "Cluster", topics: tuple[str, ...], timeout_ms: int, now_ms: int
+) -> "Found":
+    """Open transactions of these topics, or of all, that no coordinator has."""
+    from anabranch.cli.transactions.questions import describe_producers as ask
+
+    found = ask(cluster, _places(cluster, topics))
+    candidates = [row for row in found.rows if _is_old(row, now_ms - timeout_ms)]
+    found.rows = _hanging(cluster, candidates, found) if candidates else []
+    return found
 
 
 def _is_old(row: "ProducerRow", before_ms: int) -> bool:

@@ -1,0 +1,1 @@
+"""`anabranch doctor`: find the usual misconfigurations, and say what to do about each."""
