@@ -91,8 +91,9 @@ class Bar(NamedTuple):
 
     x: str
     width: str
-    y: int
-    height: int
+    # All is done up to here, and some up to there, from below.
+    all_height: int
+    some_height: int
     title: str
 
 
@@ -217,17 +218,21 @@ def _bars(partition: SharedPartition) -> Iterable[Bar]:
         slots = SlotRange(some[0].slots.first, some[-1].slots.end)
         lowest = min(one.watermark if one.watermark is not None else floor for one in some)
         furthest = max(one.end_offset for one in some)
-        bar = max(1, round(_BAR_HEIGHT * (furthest - floor) / height)) if furthest > floor else 0
         x = 100 * slots.first / SLOT_COUNT
         width = max(100 * (slots.end - slots.first) / SLOT_COUNT, _WIDTH_MIN)
         yield Bar(
             x=_percent(min(x, 100 - _WIDTH_MIN)),
             width=_percent(width),
-            y=_BAR_HEIGHT - bar,
-            height=bar,
+            all_height=_scaled(lowest - floor, height),
+            some_height=_scaled(furthest - floor, height),
             title=f"Slots {slots_text(slots)}: all done below {number(lowest)}, some up to "
             f"{number(furthest)}",
         )
+
+
+def _scaled(ahead: int, furthest: int) -> int:
+    """A height, which is not nothing for whoever is ahead at all."""
+    return max(1, round(_BAR_HEIGHT * ahead / furthest)) if ahead > 0 else 0
 
 
 def _marks(partition: SharedPartition) -> Iterable[Mark]:

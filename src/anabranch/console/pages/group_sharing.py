@@ -39,6 +39,8 @@ from anabranch.observe import logs
 
 # Partitions of one page; each has a strip.
 _CARDS = 6
+# Rows of the other tables: there are many of them on one page.
+_ROWS = 12
 # Partitions that are read before others have the loop.
 _SLICE = 20
 
@@ -102,7 +104,7 @@ async def make_tab(request: Request, console: Console, group_id: str) -> Page:
     def table(
         name: str, of: Sequence[Any], found: Iterable[Any], sort: str = "", empty: str = "None."
     ) -> Table[Any]:
-        return make_table(name, of, found, query, sort=sort, empty=empty, is_only=False)
+        return make_table(name, of, found, query, sort=sort, empty=empty, is_only=False, size=_ROWS)
 
     moves = _moves(broker, group_id, shown, clients)
     tables: list[Table[Any]] = [

@@ -226,7 +226,7 @@ def owners(numbers: Mapping[str, int]) -> Sequence[Column[OwnerRow]]:
             "member_id",
             "Member",
             lambda row: row.member_id,
-            lambda row: Markup("<code>{0}</code>").format(row.member_id),
+            lambda row: Markup('<code class="id">{0}</code>').format(row.member_id),
             is_searched=True,
         ),
         Column("host", "Host", lambda row: row.host, is_searched=True),
@@ -282,7 +282,7 @@ def ranges(numbers: Mapping[str, int], now_ms: int) -> Sequence[Column[SharedRan
             "member_id",
             "Member",
             lambda row: row.owner,
-            lambda row: Markup("<code>{0}</code>").format(row.owner or MISSING),
+            lambda row: Markup('<code class="id">{0}</code>').format(row.owner or MISSING),
             is_searched=True,
         ),
         Column(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from anabranch.broker.range_loads import HotKey
-from anabranch.broker.timeline_events import HandOver, Who
+from anabranch.broker.timeline_events import HandOver
 from anabranch.broker.topics import Topic
 from anabranch.console.branch_sharing import BranchRow
 from anabranch.console.pages.group_sharing_columns import owner_cell, percent
@@ -100,13 +100,29 @@ HOT: list[Column[HotRow]] = [
 # Hand-overs -------------------------------------------------------------------------------------
 
 
+class Party(NamedTuple):
+    """One side of a hand-over; without a member id it is nobody."""
+
+    member_id: str
+    client_id: str
+
+    def __str__(self) -> str:
+        return f"{self.client_id} {self.member_id}".strip() or "nobody"
+
+    @property
+    def html(self) -> Markup:
+        return Markup('<span title="{0}">{1}</span>').format(
+            self.member_id, self.client_id or self.member_id or "nobody"
+        )
+
+
 class MoveRow(NamedTuple):
     """Key ranges that change hands, or did."""
 
     what: str
     ranges: int
-    giver: str
-    taker: str
+    giver: Party
+    taker: Party
     since_ms: int
     # None while it is under way.
     duration_ms: int | None
@@ -118,8 +134,8 @@ class MoveRow(NamedTuple):
         return cls(
             f"{partition.name} slots {slots_text(movement.unit.slots)}",
             1,
-            _name(movement.from_member_id, clients),
-            _name(movement.to_member_id, clients),
+            _party(movement.from_member_id, clients),
+            _party(movement.to_member_id, clients),
             movement.since_ms,
             None,
         )
@@ -133,22 +149,15 @@ class MoveRow(NamedTuple):
         return cls(
             named + more,
             event.count,
-            _who(event.giver),
-            _who(event.taker),
+            Party(event.giver.member_id, event.giver.client_id),
+            Party(event.taker.member_id, event.taker.client_id),
             event.at_ms,
             event.duration_ms,
         )
 
 
-def _name(member_id: str | None, clients: Mapping[str, str]) -> str:
-    if not member_id:
-        return "nobody"
-    client_id = clients.get(member_id)
-    return f"{client_id} {member_id}" if client_id else member_id
-
-
-def _who(who: Who) -> str:
-    return f"{who.client_id} {who.member_id}" if who.client_id else who.member_id
+def _party(member_id: str | None, clients: Mapping[str, str]) -> Party:
+    return Party(member_id or "", clients.get(member_id or "", ""))
 
 
 def moves(now_ms: int) -> Sequence[Column[MoveRow]]:
@@ -180,8 +189,20 @@ def moves(now_ms: int) -> Sequence[Column[MoveRow]]:
             is_number=True,
             hint="From when the giver was told to stop, or was gone, until the taker had it.",
         ),
-        Column("giver", "From", lambda row: row.giver, is_searched=True),
-        Column("taker", "To", lambda row: row.taker, is_searched=True),
+        Column(
+            "giver",
+            "From",
+            lambda row: str(row.giver),
+            lambda row: row.giver.html,
+            is_searched=True,
+        ),
+        Column(
+            "taker",
+            "To",
+            lambda row: str(row.taker),
+            lambda row: row.taker.html,
+            is_searched=True,
+        ),
         Column("count", "Ranges", lambda row: row.ranges, is_number=True),
         Column("what", "What", lambda row: row.what, is_searched=True),
     ]
@@ -242,7 +263,7 @@ def branches(numbers: Mapping[str, int]) -> Sequence[Column[BranchRow]]:
             "member_id",
             "Member",
             lambda row: row.owner,
-            lambda row: Markup("<code>{0}</code>").format(row.owner or MISSING),
+            lambda row: Markup('<code class="id">{0}</code>').format(row.owner or MISSING),
             is_searched=True,
         ),
         Column(
