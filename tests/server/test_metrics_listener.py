@@ -1,5 +1,6 @@
 """Metrics over HTTP, from a broker that runs."""
 
+import asyncio
 import http.client
 import re
 import signal
@@ -7,18 +8,24 @@ import socket
 import subprocess
 import sys
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from anabranch.observe.metrics import METRICS
+from anabranch.broker.broker import Broker
+from anabranch.broker.health import health, readiness
+from anabranch.config.load import load_settings
+from anabranch.model.errors import ErrorCode, KafkaError
+from anabranch.observe.table import ALL_METRICS
 from anabranch.wire.messages.consumer_group_heartbeat import (
     CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatRequest,
 )
-from support.raw_client import RawClient
+from support.raw_client import RawClient, batch_of
+from support.topics import create_topic
 
 
 class Scraped:
@@ -59,6 +66,15 @@ class Scraped:
         finally:
             connection.close()
 
+    def samples(self) -> dict[tuple[str, ...], float]:
+        """All series, by name and the values of their labels."""
+        _, _, body = self.ask("GET", "/metrics")
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(body.decode())
+            for sample in family.samples
+        }
+
     def close(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         self.process.communicate(timeout=60)
@@ -89,12 +105,13 @@ def test_what_is_served(scraped: Scraped) -> None:
     assert headers["Content-Type"].startswith("text/plain; version=")
     assert int(headers["Content-Length"]) == len(body)
     families = {family.name: family for family in text_string_to_metric_families(body.decode())}
-    assert set(families) == {metric.name.removesuffix("_total") for metric in METRICS}
-    for metric in METRICS:
+    assert set(families) == {metric.name.removesuffix("_total") for metric in ALL_METRICS}
+    for metric in ALL_METRICS:
         family = families[metric.name.removesuffix("_total")]
         assert (family.type, family.documentation) == (metric.kind.value, metric.documentation)
-        # Those of groups that read branch topics come with the groups.
-        assert family.samples or "group" in metric.labels, "every series is there from the start"
+        # Those of groups and topics come with them.
+        comes_later = {"group", "consumergroup", "topic"} & set(metric.labels)
+        assert family.samples or comes_later, f"{metric.name} is there from the start"
     samples = families["anabranch_group_rebalances"].samples
     began = [sample.labels for sample in samples if sample.value]
     assert began == [{"protocol": "consumer", "cause": "join"}]
@@ -109,9 +126,12 @@ def test_what_is_served(scraped: Scraped) -> None:
         ("POST", "/", 404),
         ("POST", "/metrics", 405),
         ("DELETE", "/metrics", 405),
+        ("GET", "/health", 200),
+        ("GET", "/ready", 200),
+        ("POST", "/ready", 405),
     ],
 )
-def test_only_get_metrics(scraped: Scraped, method: str, path: str, status: int) -> None:
+def test_paths_and_methods(scraped: Scraped, method: str, path: str, status: int) -> None:
     """Other paths are not found, other methods not allowed."""
     found, headers, body = scraped.ask(method, path)
     assert found == status
@@ -180,3 +200,64 @@ def test_an_address_that_is_taken(tmp_path: Path) -> None:
         )
     assert ended.returncode == 1
     assert str(port).encode() in ended.stderr
+
+
+def test_counts_of_requests(scraped: Scraped) -> None:
+    """By API and error, with the time that they took; bytes by topic, gone with the topic."""
+    topic = f"counted-{uuid.uuid4().hex}"
+    before = scraped.samples()
+    batch = batch_of([b"v" * 100])
+    create_topic(scraped.bootstrap, topic)
+    with RawClient(scraped.bootstrap) as client:
+        client.produce(topic, 0, batch)
+        client.produce("no-such-topic", 7, batch)
+        client.fetch(topic, 0, 0)
+        after = scraped.samples()
+        client.delete_topic(topic)
+    gone = scraped.samples()
+
+    def grown(*key: str) -> float:
+        return after.get(key, 0) - before.get(key, 0)
+
+    assert grown("anabranch_requests_total", "Produce", "NONE") == 1
+    assert grown("anabranch_requests_total", "Produce", "UNKNOWN_TOPIC_OR_PARTITION") == 1
+    assert grown("anabranch_request_duration_seconds_count", "Produce") == 2
+    assert grown("anabranch_request_local_duration_seconds_count", "Fetch") == 1
+    assert after["anabranch_bytes_in_total", topic] == len(batch)
+    assert after["anabranch_bytes_out_total", topic] == len(batch)
+    assert after["anabranch_messages_in_total", topic] == 1
+    assert after["anabranch_connections", "PLAINTEXT"] == 1
+    assert not [key for key in after if "no-such-topic" in key]
+    assert not [key for key in gone if topic in key]
+
+
+def test_not_ready_while_a_disk_is_full_or_a_coordinator_is_down(tmp_path: Path) -> None:
+    """`/ready` says why, `/health` stays well: a restart would not help."""
+
+    async def ask() -> None:
+        broker = Broker(load_settings(environ={}, overrides=[f"log.dirs={tmp_path / 'data'}"]))
+        try:
+            assert (await readiness(broker)).text == "No listener is bound yet.\n"
+            broker.set_endpoint("PLAINTEXT", "localhost", 9092)
+            assert (await readiness(broker)).is_ok
+            assert not list((tmp_path / "data").glob("tmp*"))
+            topic = broker.create_topic("t", 1)
+            topic.partitions[0].log.failed = "syncing to disk failed (no)"
+            broker.groups.offsets_partition("g")
+            broker.groups._drivers[0].refusal = KafkaError(ErrorCode.NOT_COORDINATOR, "it broke.")
+            (tmp_path / "data").rename(tmp_path / "elsewhere")
+            problems = (await readiness(broker)).problems
+            assert [problem.partition(":")[0] for problem in problems] == [
+                "A coordinator cannot serve",
+                "The log t-0 takes no records",
+                f"{tmp_path / 'data'} cannot be written to",
+            ]
+            assert health(broker).is_ok
+            topic.partitions[0].log.failed = None
+            (tmp_path / "elsewhere").rename(tmp_path / "data")
+        finally:
+            broker.groups.stop()
+            broker.close()
+        assert not health(broker).is_ok and not (await readiness(broker)).is_ok
+
+    asyncio.run(ask())

@@ -84,6 +84,9 @@ class BranchReader:
         self._scan_max_bytes = 0
         self._linger_s = 0.0
         self._jobs: dict[tuple[ChunkKey, int], SplitJob] = {}
+        # For metrics: what readers went through, what was sent of it, and whether it was sorted.
+        self.scanned_bytes = self.sent_bytes = 0
+        self.hits = self.misses = 0
 
     def configure(self, *, cache_max_bytes: int, scan_max_bytes: int, linger_ms: int) -> None:
         """Take settings, which may change while the broker runs."""
@@ -145,11 +148,13 @@ class BranchReader:
             if got.records:
                 parts.append(got.records)
                 size += len(got.records)
+                self.sent_bytes += len(got.records)
                 next_offset = got.next_offset
             position = max(position, got.covered_offset)
             if position < chunk.next_offset:
                 break
             scanned += chunk.source_bytes
+            self.scanned_bytes += chunk.source_bytes
             if not parts and scanned >= self._scan_max_bytes:
                 return BranchRead(parts, size, next_offset, position, scanned, is_exhausted=True)
         return BranchRead(parts, size, next_offset, position, scanned)
@@ -171,7 +176,9 @@ class BranchReader:
             return held
         found = self.cache.find(key, offset)
         if found is not None:
+            self.hits += 1
             return found
+        self.misses += 1
         running = self._jobs.get((key, offset))
         if running is not None:
             return running

@@ -27,6 +27,7 @@ from anabranch.broker.group_coordinator import (
     GroupCoordinator,
 )
 from anabranch.broker.log_configs import make_log_config
+from anabranch.broker.loop_delay import LoopDelay
 from anabranch.broker.partition import Partition
 from anabranch.broker.producer_ids import ProducerIds
 from anabranch.broker.purgatory import Purgatory
@@ -49,6 +50,7 @@ from anabranch.engine.metadata_store import BRANCH_SOURCE_CONFIG
 from anabranch.log.partition_log import PartitionLog, remove_folder
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
+from anabranch.observe.metrics import Source
 
 
 def wall_clock_ms() -> int:
@@ -97,6 +99,10 @@ class Broker:
         self.background = ThreadPoolExecutor(1, thread_name_prefix="background")
         self.cleaner_offsets = CleanerOffsets(self.engine, self.background)
         self._endpoints: dict[str, tuple[str, int]] = {}
+        self.is_closed = False
+        # Whoever else counts something: its metrics are shown with those of the broker.
+        self.metric_sources: list[Source] = []
+        self.loop_delay = LoopDelay()
         self._read_dynamic_configs()
         self.group_configs = GroupConfigs(self.engine.store, self.get_int)
         self.topics = Topics(self.engine, self.log_settings_of, self.rack)
@@ -111,7 +117,9 @@ class Broker:
 
     def close(self) -> None:
         """Finish what runs, close every log, leave the folder clean."""
+        self.is_closed = True
         self.surveyor.stop()
+        self.loop_delay.stop()
         self.flusher.close()
         self.branches.close()
         self.background.shutdown(wait=True)
@@ -121,6 +129,11 @@ class Broker:
 
     def set_endpoint(self, listener: str, host: str, port: int) -> None:
         self._endpoints[listener] = (host, port)
+
+    @property
+    def endpoints(self) -> Mapping[str, tuple[str, int]]:
+        """The addresses that clients are told to use, by listener."""
+        return self._endpoints
 
     def endpoint(self, listener: str) -> tuple[str, int]:
         """The address that clients of a listener are told to use.

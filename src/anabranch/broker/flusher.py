@@ -6,6 +6,7 @@ instead of a longer queue. Syncs run in threads; the loop is told when one ended
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +14,7 @@ from anabranch.log.flush import FlushJob
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import KafkaError
 from anabranch.observe import logs
+from anabranch.observe.metrics import Histogram
 
 # A waiter is told whether its bytes are safe.
 Waiter = Callable[[bool], None]
@@ -26,6 +28,7 @@ class Flusher:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="flush")
         self._waiting: dict[PartitionLog, list[Waiter]] = {}
         self._running: dict[PartitionLog, list[Waiter]] = {}
+        self.durations = Histogram(Histogram.FINE_BOUNDS_S)
 
     def sync(self, log: PartitionLog, waiter: Waiter) -> None:
         """Call `waiter` when everything appended to `log` so far is on disk."""
@@ -46,9 +49,13 @@ class Flusher:
         self._running[log] = waiters
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._executor, job.run)
-        future.add_done_callback(lambda done: self._end(log, job, done))
+        began_s = time.monotonic()
+        future.add_done_callback(lambda done: self._end(log, job, began_s, done))
 
-    def _end(self, log: PartitionLog, job: FlushJob, done: "asyncio.Future[None]") -> None:
+    def _end(
+        self, log: PartitionLog, job: FlushJob, began_s: float, done: "asyncio.Future[None]"
+    ) -> None:
+        self.durations.observe(time.monotonic() - began_s)
         error = done.exception()
         log.end_flush(job, error)
         if error is not None:

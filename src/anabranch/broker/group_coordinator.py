@@ -366,6 +366,10 @@ class GroupCoordinator:
             for group_id in driver.shard.groups_with_progress()
         ]
 
+    def refusals(self) -> list[str]:
+        """Why shards serve nobody, of those that do not."""
+        return [driver.refusal.message for driver in self._drivers if driver.refusal is not None]
+
     def environment(self, group_id: str) -> Environment:
         """What decisions about a consumer group know beside it."""
         shard = self._shard(group_id)

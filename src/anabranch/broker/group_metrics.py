@@ -20,12 +20,13 @@ from anabranch.coordinator.group.consumer_state import ConsumerGroup, ConsumerGr
 from anabranch.coordinator.group.records import ClassicGroupChanged, OffsetCommitted
 from anabranch.coordinator.group.shard import GroupShard
 from anabranch.model.errors import ErrorCode
-from anabranch.model.units import Unit
+from anabranch.model.units import ALL_SLOTS, Unit
 from anabranch.observe import metrics as m
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
 PROTOCOLS = (CLASSIC, CONSUMER)
+PARTITION, RANGE = UNITS = ("partition", "range")
 
 FENCINGS = (
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -61,6 +62,7 @@ class GroupMetrics:
         self.rebalances: Counter[tuple[str, str]] = Counter()
         self.durations = {protocol: m.Histogram() for protocol in PROTOCOLS}
         self.partitions_moved = 0
+        self.handovers = {unit: m.Histogram() for unit in UNITS}
         self.fencings: Counter[tuple[str, str]] = Counter()
         # Since when a group has not been settled, by the clock that nobody can set.
         self._began_ms: dict[str, int] = {}
@@ -130,8 +132,22 @@ class GroupMetrics:
             known = group.members.get(record.member_id) if group is not None else None
             # Whoever comes over from the classic protocol keeps what it had.
             before = getattr(known, "assigned", record.member.assigned if known else ())
-        self.partitions_moved += len(record.member.assigned.keys() - set(before))
+        came = record.member.assigned.keys() - set(before)
+        self.partitions_moved += len(came)
         had[key] = record.member.assigned
+        group = shard.groups.get(record.group_id)
+        if came and isinstance(group, ConsumerGroup):
+            self._handed_over(group, came)
+
+    def _handed_over(self, group: ConsumerGroup, came: Iterable[Unit]) -> None:
+        """Count how long units took to come to their new owner."""
+        now_ms = self._steady_ms()
+        for unit in came:
+            since_ms = group.moving_since_ms.get(unit)
+            if since_ms is not None:
+                kind = PARTITION if unit.slots == ALL_SLOTS else RANGE
+                # Targets have the time of the wall clock, which somebody may have set back.
+                self.handovers[kind].observe(max(now_ms - since_ms, 0) / 1000)
 
     def _classic_changed(self, shard: GroupShard, group: ClassicGroup, command: Any) -> None:
         before = shard.groups.get(group.group_id)
@@ -169,6 +185,7 @@ class GroupMetrics:
         yield m.GROUP_REBALANCE_DURATION, {(p,): self.durations[p] for p in PROTOCOLS}
         yield m.GROUP_PARTITIONS_MOVED, {(): self.partitions_moved}
         yield m.GROUP_PARTITIONS_MOVING, {(): moving}
+        yield m.GROUP_HANDOVER_DURATION, {(unit,): self.handovers[unit] for unit in UNITS}
         yield (
             m.GROUP_FENCINGS,
             {(p, e.name): self.fencings[p, e.name] for p, e in _FENCINGS_OF},

@@ -25,6 +25,7 @@ class Partition:
         "appended_bytes",
         "branch",
         "branch_tails",
+        "bytes_in",
         "index",
         "indexes_at_append",
         "log",
@@ -42,6 +43,8 @@ class Partition:
         self.parked_fetches: dict[ParkedFetch, None] = {}
         # Bytes appended since the parked fetches were last told.
         self.appended_bytes = 0
+        # Bytes of records that producers brought since the start, for metrics.
+        self.bytes_in = 0
         # What part of the log this is, in a branch topic.
         self.branch: PartitionBranch | None = None
         # One for each branch topic over this partition, which agree on where a record belongs.

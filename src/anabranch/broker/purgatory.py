@@ -120,7 +120,8 @@ class Purgatory:
         self._look_at_branches = look_at_branches or (lambda source: None)
 
     def mark(self, partition: Partition, appended_bytes: int) -> None:
-        """Note an append; only partitions that somebody waits on are worth noting."""
+        """Note an append; only partitions that somebody waits on are worth more than a count."""
+        partition.bytes_in += appended_bytes
         if partition.parked_fetches:
             if not partition.appended_bytes:
                 self._marked.append(partition)

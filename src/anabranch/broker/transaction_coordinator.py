@@ -232,6 +232,10 @@ class TransactionCoordinator:
         is_prepared = transaction is not None and transaction.is_prepared
         return is_prepared or driver.refusal is not None
 
+    def refusals(self) -> list[str]:
+        """Why shards serve nobody, of those that do not."""
+        return [driver.refusal.message for driver in self._drivers if driver.refusal is not None]
+
     def collect_metrics(self) -> Iterator[tuple[m.Metric, m.Values]]:
         """What was counted, and the transactions as they are; nothing of refused shards."""
         yield from self.metrics.collect(

@@ -2,9 +2,20 @@
 
 from typing import NamedTuple
 
-from anabranch.config.setting import ConfigType, Importance, Rule, Scope, Setting, Value
+from anabranch.config.rules import at_least, one_of
+from anabranch.config.setting import (
+    ConfigType,
+    DynamicMode,
+    Importance,
+    Rule,
+    Scope,
+    Setting,
+    Value,
+)
 
 METRICS_LISTENERS = "metrics.listeners"
+METRICS_GRANULARITY = "metrics.granularity"
+METRICS_SERIES_MAX = "metrics.series.max"
 
 
 class Address(NamedTuple):
@@ -54,14 +65,44 @@ METRICS_SETTING_LINES = (
         type=ConfigType.LIST,
         default=(),
         documentation=(
-            "Where metrics are served over HTTP, under `/metrics` (see [metrics](metrics.md)). "
-            "Nowhere unless it is set. Whoever reaches it may read them, so keep it on a network "
-            "you trust."
+            "Where metrics are served over HTTP, under `/metrics` (see [metrics](metrics.md)), and "
+            "beside them `/health` and `/ready`. Nowhere unless it is set. Whoever reaches it may "
+            "read them, so keep it on a network you trust."
         ),
         scope=Scope.BROKER,
         subject="Metrics",
         importance=Importance.MEDIUM,
         rule=ADDRESS_RULE,
+        ours=True,
+    ),
+    Setting(
+        name=METRICS_GRANULARITY,
+        type=ConfigType.STRING,
+        default="partition",
+        documentation=(
+            "How fine metrics are: `partition` has everything, `topic` leaves out those by "
+            "partition, `group` those by topic as well. For large clusters, or a small Prometheus."
+        ),
+        scope=Scope.BROKER,
+        subject="Metrics",
+        importance=Importance.LOW,
+        rule=one_of("partition", "topic", "group"),
+        dynamic=DynamicMode.CLUSTER_WIDE,
+        ours=True,
+    ),
+    Setting(
+        name=METRICS_SERIES_MAX,
+        type=ConfigType.INT,
+        default=100_000,
+        documentation=(
+            "How many series one scrape has at most. What is left out is counted in "
+            "`anabranch_metrics_series_left_out`."
+        ),
+        scope=Scope.BROKER,
+        subject="Metrics",
+        importance=Importance.LOW,
+        rule=at_least(1),
+        dynamic=DynamicMode.CLUSTER_WIDE,
         ours=True,
     ),
 )

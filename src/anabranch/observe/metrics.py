@@ -1,19 +1,19 @@
-"""What is measured: the table of metrics, and how their values become the text that is scraped.
+"""What is measured: what a metric is, and the table of those about groups and transactions.
 
 Whoever counts keeps plain numbers (`Histogram` here, counters where they are counted); names,
-labels and sentences are in the table, which the reference page is made from. prometheus_client is
-imported when somebody asks for the text, and has a registry of our own each time: a broker that
-nobody scrapes neither loads it nor pays for it.
+labels and sentences are in the table, which the reference page is made from. `text_format` writes
+the text.
 
-Labels are bounded: no metric has a member or a client in its labels. A group is only in those about
-branch topics, of groups that read them, and about partitions that it commits record by record.
+Labels are bounded: no metric has a member or a client in its labels, and `metrics.granularity` and
+`metrics.series.max` bound how much there is of groups, topics and partitions. Here are the metrics
+of groups and transactions; those of the broker itself are in `broker_metrics`, those that have the
+names of kafka_exporter in `exporter_metrics`, and all of them in `table`.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 
 class Kind(Enum):
@@ -75,6 +75,13 @@ GROUP_PARTITIONS_MOVING = Metric(
     "anabranch_group_partitions_moving",
     Kind.GAUGE,
     "Partitions of consumer groups that are on their way to another member now.",
+)
+GROUP_HANDOVER_DURATION = Metric(
+    "anabranch_group_handover_duration_seconds",
+    Kind.HISTOGRAM,
+    "From the target that gives a partition, or a key range of one, to another member until that "
+    "member has it.",
+    ("unit",),
 )
 GROUP_FENCINGS = Metric(
     "anabranch_group_fencings_total",
@@ -209,6 +216,7 @@ METRICS = (
     GROUP_REBALANCE_DURATION,
     GROUP_PARTITIONS_MOVED,
     GROUP_PARTITIONS_MOVING,
+    GROUP_HANDOVER_DURATION,
     GROUP_FENCINGS,
     GROUP_STABLE_OFFSET,
     GROUP_UNPROCESSED_RECORDS,
@@ -236,15 +244,21 @@ class Histogram:
     """Durations, counted by the smallest of the bounds that they do not exceed."""
 
     BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+    # For what takes microseconds on a good day.
+    FINE_BOUNDS_S = (
+        0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+        1.0, 2.5, 10.0,
+    )  # fmt: skip
 
-    __slots__ = ("counts", "sum_s")
+    __slots__ = ("bounds_s", "counts", "sum_s")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(self.BOUNDS_S) + 1)
+    def __init__(self, bounds_s: tuple[float, ...] = BOUNDS_S) -> None:
+        self.bounds_s = bounds_s
+        self.counts = [0] * (len(bounds_s) + 1)
         self.sum_s = 0.0
 
     def observe(self, duration_s: float) -> None:
-        self.counts[bisect_left(self.BOUNDS_S, duration_s)] += 1
+        self.counts[bisect_left(self.bounds_s, duration_s)] += 1
         self.sum_s += duration_s
 
     @property
@@ -253,52 +267,19 @@ class Histogram:
 
 
 Labels = tuple[str, ...]
+Value = float | Histogram
 # The value of each combination of labels, in the order of the table.
-Values = Mapping[Labels, float | Histogram]
-Source = Callable[[], Iterable[tuple[Metric, Values]]]
+Values = Mapping[Labels, Value]
 
 
-def render_text(source: Source, accept: str = "") -> tuple[bytes, str]:
-    """The metrics of a source as text and its content type, as a scraper's Accept header asks."""
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.exposition import choose_encoder
-    from prometheus_client.registry import Collector
+class Stream:
+    """Values that are made one after the other as they are asked for: there may be very many."""
 
-    class FromSource(Collector):
-        def collect(self) -> Iterator[Any]:
-            return (_family(metric, values) for metric, values in source())
+    __slots__ = ("pairs",)
 
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(FromSource())
-    encode, content_type = choose_encoder(accept)
-    text: bytes = encode(registry)
-    return text, content_type
+    def __init__(self, pairs: Iterable[tuple[Labels, Value]]) -> None:
+        self.pairs = pairs
 
 
-def _family(metric: Metric, values: Values) -> Any:
-    from prometheus_client.core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        HistogramMetricFamily,
-    )
-
-    names = {
-        Kind.COUNTER: CounterMetricFamily,
-        Kind.GAUGE: GaugeMetricFamily,
-        Kind.HISTOGRAM: HistogramMetricFamily,
-    }
-    family: Any = names[metric.kind](metric.name, metric.documentation, labels=metric.labels)
-    for labels, value in values.items():
-        if isinstance(value, Histogram):
-            family.add_metric(labels, buckets=_cumulative(value), sum_value=value.sum_s)
-        else:
-            family.add_metric(labels, value)
-    return family
-
-
-def _cumulative(histogram: Histogram) -> list[tuple[str, int]]:
-    buckets, total = [], 0
-    for bound, count in zip((*Histogram.BOUNDS_S, "+Inf"), histogram.counts, strict=True):
-        total += count
-        buckets.append((str(bound), total))
-    return buckets
+Families = Iterable[tuple[Metric, Values | Stream]]
+Source = Callable[[], Families]

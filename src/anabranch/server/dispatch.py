@@ -14,6 +14,7 @@ from anabranch.handlers.registry import ROUTES
 from anabranch.handlers.route import Handler, Route
 from anabranch.model.errors import ErrorCode, KafkaError
 from anabranch.observe import logs
+from anabranch.server.request_metrics import RequestMetrics
 from anabranch.wire.api import Api
 from anabranch.wire.codegen_decode import DecodeFunction
 from anabranch.wire.codegen_encode import EncodeFunction
@@ -46,6 +47,7 @@ class Dispatch:
         self.broker = broker
         self._routes = routes
         self._prepared: dict[int, Prepared] = {}
+        self.metrics = RequestMetrics()
         # A client newer than us learns our versions from an answer in version 0 (KIP-511); its
         # body may be anything, so it is not read.
         self._newer_client = Prepared(
@@ -71,12 +73,11 @@ class Dispatch:
             return prepared
         return self._newer_client if key == API_VERSIONS.key else None
 
-    @staticmethod
-    def _make(route: Route, version: int) -> Prepared:
+    def _make(self, route: Route, version: int) -> Prepared:
         api = route.api
         return Prepared(
             api=api,
-            handle=route.handle,
+            handle=self.metrics.counted(api, route.handle),
             decode=api.decode_request(version),
             encode=api.encode_response(version),
             is_flexible=api.is_flexible(version),

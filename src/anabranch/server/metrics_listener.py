@@ -1,23 +1,24 @@
-"""Metrics over HTTP: `GET /metrics`, one answer for each connection, and nothing else.
+"""Metrics over HTTP: `GET /metrics`, `/health` and `/ready`, one answer for each connection.
 
-A scraper comes every few seconds and wants one small text, so this is no web server: it reads the
-head of one request within a time and a size, answers, and closes.
+A scraper comes every few seconds and wants one text, so this is no web server: it reads the head of
+one request within a time and a size, answers, and closes.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from http import HTTPStatus
-from importlib.metadata import version
 
 from anabranch.broker.broker import Broker
+from anabranch.broker.health import health, readiness
+from anabranch.broker.metrics_text import render_metrics
 from anabranch.config.metrics_settings import Address
 from anabranch.observe import logs
-from anabranch.observe.metrics import BUILD_INFO, Metric, Values, render_text
 
 _HEAD_MAX_BYTES = 16 * 1024
 _HEAD_WAIT_S = 10.0
-_PATH = "/metrics"
+METRICS_PATH = "/metrics"
+HEALTH_PATH = "/health"
+READY_PATH = "/ready"
 
 
 class MetricsListener:
@@ -52,7 +53,7 @@ class MetricsListener:
         try:
             async with asyncio.timeout(_HEAD_WAIT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._response(head))
+                writer.write(await self._response(head))
                 await writer.drain()
         except asyncio.LimitOverrunError:
             writer.write(_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
@@ -63,27 +64,31 @@ class MetricsListener:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    def _response(self, head: bytes) -> bytes:
+    async def _response(self, head: bytes) -> bytes:
         line, *fields = head.decode("latin-1").split("\r\n")
         method, _, rest = line.partition(" ")
         target, _, protocol = rest.rpartition(" ")
         if not protocol.startswith("HTTP/1."):
             return _response(HTTPStatus.BAD_REQUEST)
-        if target.partition("?")[0] != _PATH:
+        path = target.partition("?")[0]
+        if path not in (METRICS_PATH, HEALTH_PATH, READY_PATH):
             return _response(HTTPStatus.NOT_FOUND)
         if method != "GET":
             return _response(HTTPStatus.METHOD_NOT_ALLOWED, extra=("Allow: GET",))
         try:
-            body, content_type = render_text(self._collect, _field(fields, "accept"))
+            return await self._answer_to(path, _field(fields, "accept"))
         except Exception as error:
             logs.error("metrics.failed", error=repr(error))
             return _response(HTTPStatus.INTERNAL_SERVER_ERROR)
-        return _response(HTTPStatus.OK, body, content_type)
 
-    def _collect(self) -> Iterator[tuple[Metric, Values]]:
-        yield BUILD_INFO, {(version("anabranch"),): 1}
-        yield from self._broker.groups.collect_metrics()
-        yield from self._broker.transactions.collect_metrics()
+    async def _answer_to(self, path: str, accept: str) -> bytes:
+        if path == METRICS_PATH:
+            body, content_type = await render_metrics(self._broker, accept)
+            return _response(HTTPStatus.OK, body, content_type)
+        is_health = path == HEALTH_PATH
+        state = health(self._broker) if is_health else await readiness(self._broker)
+        status = HTTPStatus.OK if state.is_ok else HTTPStatus.SERVICE_UNAVAILABLE
+        return _response(status, state.text.encode())
 
 
 def _field(fields: list[str], name: str) -> str:
@@ -100,8 +105,8 @@ def _response(
     content_type: str = "text/plain; charset=utf-8",
     extra: tuple[str, ...] = (),
 ) -> bytes:
-    if status is not HTTPStatus.OK:
-        body = f"{status.phrase}. Metrics are at {_PATH}.\n".encode()
+    if not body:
+        body = f"{status.phrase}. Metrics are at {METRICS_PATH}.\n".encode()
     head = [
         f"HTTP/1.1 {status.value} {status.phrase}",
         f"Content-Type: {content_type}",

@@ -20,6 +20,8 @@ from anabranch.coordinator.group.assignors.api import AssignorError
 from anabranch.coordinator.group.assignors.registry import build_registry
 from anabranch.engine.log_directory import DirectoryError
 from anabranch.observe import logs
+from anabranch.observe.broker_metrics import CONNECTIONS
+from anabranch.observe.metrics import Families
 from anabranch.server.admission import Admission, Limits
 from anabranch.server.dispatch import Dispatch, last_calls
 from anabranch.server.listener import Listener
@@ -46,6 +48,7 @@ class Server:
 
     async def start(self) -> None:
         dispatch = Dispatch(self.broker)
+        self.broker.metric_sources.append(lambda: self._collect_metrics(dispatch))
         limits = _limits(self.settings)
         admission = Admission(limits, self._current_limits)
         for wanted in resolve_listeners(self.settings):
@@ -89,6 +92,10 @@ class Server:
             self._metrics_listeners.append(listener)
             bound = await listener.start(parse_address(entry))
             self.metrics_urls.append(f"http://{bound}/metrics")
+
+    def _collect_metrics(self, dispatch: Dispatch) -> Families:
+        yield CONNECTIONS, {(one.name,): one.connection_count for one in self.listeners}
+        yield from dispatch.metrics.collect(self.broker)
 
     def _current_limits(self) -> Limits:
         """The limits with those that clients may have altered."""
