@@ -6,12 +6,20 @@ const live = document.getElementById("live");
 const stateText = document.getElementById("live-state");
 let source = null;
 let seenAt = Date.now();
+let isHeld = false;
 
 function liveAddress() {
   const address = new URL(location.href);
   address.searchParams.set("every", document.getElementById("live-every").value);
   return address;
 }
+
+// What somebody has unfolded stays so, and a form that somebody has begun to fill in stays as it is.
+const KEPT = {
+  beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
+  beforeNodeMorphed: (node) => !(node.matches && node.matches("form.touched")),
+};
+document.addEventListener("input", (event) => { if (event.target.form) event.target.form.classList.add("touched"); });
 
 function connect() {
   source = new EventSource(liveAddress());
@@ -21,7 +29,10 @@ function connect() {
     const inner = document.getElementById("inner");
     const field = document.activeElement;
     if (field && inner.contains(field) && field.matches("input:not([type=search]), select, textarea")) return;
-    Idiomorph.morph(inner, JSON.parse(event.data), { morphStyle: "innerHTML", ignoreActiveValue: true });
+    // Who reads a record of a list that moves must not lose it.
+    isHeld = inner.querySelector("[data-hold] details[open]") !== null;
+    if (isHeld) { tell(); return; }
+    Idiomorph.morph(inner, JSON.parse(event.data), { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: KEPT });
     document.dispatchEvent(new CustomEvent("inner-changed"));
   });
   source.addEventListener("same", seen);
@@ -32,6 +43,7 @@ function seen() { seenAt = Date.now(); live.classList.remove("broken"); tell(); 
 
 function tell() {
   if (!source) { stateText.textContent = "paused"; return; }
+  if (isHeld) { stateText.textContent = "held while a record is unfolded"; return; }
   const seconds = Math.round((Date.now() - seenAt) / 1000);
   if (live.classList.contains("broken")) stateText.textContent = `no connection, as of ${seconds} s ago`;
   else stateText.textContent = seconds < 2 ? "live" : `as of ${seconds} s ago`;
