@@ -33,7 +33,9 @@ from anabranch.console import words
 from anabranch.console.guard import ActionRefusedError
 from anabranch.console.record_reading import RecordReader
 from anabranch.console.tables import Table, export_csv, export_json
+from anabranch.console.throughput import Throughput
 from anabranch.console.topic_lags import LagsByTopic
+from anabranch.console.vitals import VitalsReader
 from anabranch.model.errors import KafkaError
 from anabranch.observe import logs
 
@@ -64,6 +66,8 @@ class Console:
         self.background = ThreadPoolExecutor(1, thread_name_prefix="console")
         self.records = RecordReader(self.background)
         self.topic_lags = LagsByTopic()
+        self.throughput = Throughput(broker)
+        self.vitals = VitalsReader(broker, self.background)
         self.templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
             autoescape=True,
@@ -82,6 +86,7 @@ class Console:
 
     def close(self) -> None:
         """Nobody is answered any more."""
+        self.throughput.stop()
         self.background.shutdown(wait=False, cancel_futures=True)
 
     @property

@@ -44,6 +44,11 @@ def size(value: int | None) -> str:
     return f"{scaled:,.1f} TiB"
 
 
+def size_rate(value: float | None) -> str:
+    """Bytes per second."""
+    return MISSING if value is None else f"{size(round(value))}/s"
+
+
 def duration(milliseconds: float | None) -> str:
     """`340 ms`, `2.1 s`, `4 min`, `3 h`, `2 d`."""
     if milliseconds is None:
@@ -91,6 +96,30 @@ def clock(at_ms: int | None, now_ms: int) -> Markup | str:
     )
 
 
+def trend(per_s: float | None) -> Markup | str:
+    """How a lag changes, with an arrow."""
+    if per_s is None:
+        return MISSING
+    if abs(per_s) < 0.05:
+        return Markup('<span title="The lag stays as it is.">\N{RIGHTWARDS ARROW} steady</span>')
+    grows = per_s > 0
+    return Markup('<span class="{}" title="{}">{} {}</span>').format(
+        "bad" if grows else "good",
+        "The lag grows." if grows else "The lag shrinks.",
+        "\N{NORTH EAST ARROW}" if grows else "\N{SOUTH EAST ARROW}",
+        rate(abs(per_s)),
+    )
+
+
+def drain(lag_records: int | None, drain_s: float | None, trend_per_s: float | None) -> str:
+    """How long until there is no lag."""
+    if lag_records == 0:
+        return "no lag"
+    if drain_s is not None:
+        return duration(drain_s * 1000)
+    return MISSING if lag_records is None or trend_per_s is None else "not at this rate"
+
+
 def state(name: str) -> Markup:
     """A state as a coloured word with its sentence."""
     return Markup('<span class="state {0}" title="{1}">{2}</span>').format(
@@ -108,6 +137,16 @@ def link(text: object, *parts: object) -> Markup:
     return Markup('<a href="{0}">{1}</a>').format(path(*parts), escape(text))
 
 
+def tab_link(text: object, tab: str, *parts: object) -> Markup:
+    """A link to a tab of a page."""
+    return Markup('<a href="{0}?tab={1}">{2}</a>').format(path(*parts), tab, escape(text))
+
+
+def badge(text: str, css: str, hint: str = "") -> Markup:
+    """A coloured word that is no state; `css` is good, warn or bad."""
+    return Markup('<span class="badge {0}" title="{1}">{2}</span>').format(css, hint, text)
+
+
 def with_query(query: Mapping[str, str], **changes: object) -> str:
     """The query of an address with other parameters; an empty one is left out."""
     kept = {**query, **{name: str(value) for name, value in changes.items()}}
@@ -121,6 +160,8 @@ FILTERS: Final = {
     "duration": duration,
     "time": time,
     "clock": clock,
+    "trend": trend,
+    "drain": drain,
     "state": state,
     "quoted": lambda text: quote(str(text), safe=""),
 }

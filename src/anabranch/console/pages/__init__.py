@@ -4,14 +4,20 @@ from starlette.routing import Route
 
 from anabranch.console.pages import (
     configuration,
+    overview,
     plain,
+    search,
     topic,
     topics,
+    transactions,
 )
 
 ROUTES: list[Route] = [
     *plain.ROUTES,
+    *overview.ROUTES,
+    *search.ROUTES,
     *topics.ROUTES,
     *topic.ROUTES,
+    *transactions.ROUTES,
     *configuration.ROUTES,
 ]
