@@ -27,6 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
 HOLD_LIMIT_S = 300
+START_LIMIT_S = 30
 HOLD_OPTION = "holds"
 
 
@@ -101,6 +102,7 @@ def open_session(folder: Path) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
+        "spark.python.authenticate.socketTimeout": "60s",
     }.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -113,7 +115,14 @@ def start(session: SparkSession, folder: Path, name: str, given: dict[str, Any])
     records = session.readStream.format("anabranch").options(**given["source"]).load()
     writer = records.select("key", "value").writeStream.queryName(name).format("held")
     writer = writer.options(**given["sink"]).option(HOLD_OPTION, str(folder / "holds" / name))
-    return writer.option("checkpointLocation", str(folder / "checkpoints" / name)).start()
+    query = writer.option("checkpointLocation", str(folder / "checkpoints" / name)).start()
+    # One at a time: Spark gives up on a source's process that takes ten seconds to start.
+    end = time.monotonic() + START_LIMIT_S
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        if time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    return query
 
 
 def main(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 T = TypeVar("T")
 
-_TOO_SLOW = "Python worker failed to connect back"
+TOO_SLOW = "Python worker failed to connect back"
 _ATTEMPTS = 5
 
 
@@ -17,7 +17,7 @@ def patiently(work: Callable[[], T]) -> T:
         try:
             return work()
         except Exception as error:
-            if _TOO_SLOW not in str(error):
+            if TOO_SLOW not in str(error):
                 raise
     return work()
 

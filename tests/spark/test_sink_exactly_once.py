@@ -195,6 +195,31 @@ def test_attempts_that_fail(broker: BrokerProcess, monkeypatch: pytest.MonkeyPat
     assert committed(broker) == values_of(0)
 
 
+@pytest.mark.parametrize("sink_id", ["query-7", "a.b (c)"])
+def test_attempts_that_die(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, sink_id: str
+) -> None:
+    """What a worker that was killed left open is aborted with the batch: readers wait for none."""
+    query = Query(monkeypatch, broker, sinkId=sink_id, **{"kafka.linger.ms": "0"})
+    other = Query(monkeypatch, broker, sinkId=f"{sink_id}.1", **{"kafka.linger.ms": "0"})
+
+    def dying() -> Iterator[Any]:
+        yield rows_of(values_of(0))
+        raise SystemExit
+
+    with monkeypatch.context() as dead:
+        dead.setattr(Transactions, "abort", lambda *_: None)
+        dead.setattr(producing.Producer, "close", producing.Producer.flush)
+        for attempt in (0, 1):
+            with pytest.raises(SystemExit):
+                query.write(Task(0, 0, attempt=attempt), dying())
+    waiting = other.run_tasks(0, values_of(1), 1)
+    messages = [query.write(Task(0, 0, attempt=2), [rows_of(values_of(0))])]
+    query.writer().commit(messages, 0)
+    other.writer().commit(waiting, 0)
+    assert committed(broker) == sorted(values_of(0) + values_of(1))
+
+
 def test_an_aborted_batch(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of which a task failed is aborted by the driver, and can be run again."""
     query = Query(monkeypatch, broker)

@@ -266,3 +266,9 @@ def _end(options: SinkOptions, messages: Messages, *, committed: bool) -> None:
     transactions = Transactions(link, options.producer)
     if not transactions.end_batch(batch, identities, committed=committed) and committed:
         _log.warning("%s was committed before; what was written now is dropped", batch)
+    if committed:
+        try:
+            transactions.abort_left_over(batch.sink_id)
+        except LinkError as error:
+            # The batch is committed; what is left over ends with the next one, or by its time.
+            _log.warning("%s: %s", batch, error)

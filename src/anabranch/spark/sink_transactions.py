@@ -9,8 +9,12 @@ Rules (the broker's are in `anabranch.wire.messages.sink_batches`)
 - The id of a transaction is made of the sink, the task's partition and its attempt. It is used
   again in the next batch, and whoever uses it ends what an earlier user left behind: a task of a
   driver that died cannot commit any more.
+- When a batch is committed, nobody is at work for the sink: what is open under its ids was left by
+  attempts that died, and is aborted. Until then readers of committed records would get nothing that
+  was written after it.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -28,6 +32,7 @@ from anabranch.wire.messages.describe_transactions import (
 from anabranch.wire.messages.end_txn import END_TXN, EndTxnRequest
 from anabranch.wire.messages.find_coordinator import KEY_TYPE_TRANSACTION
 from anabranch.wire.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from anabranch.wire.messages.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest
 from anabranch.wire.messages.sink_batches import (
     NO_BATCH,
     PrepareTxn,
@@ -39,6 +44,7 @@ from anabranch.wire.messages.sink_batches import (
 T = TypeVar("T")
 
 _TAGGED_VERSION: Final = 3  # of EndTxn: the first that has tags
+_PATTERN_VERSION: Final = 2  # of ListTransactions: the first that takes a pattern
 _BLOCK_OPTION: Final = "kafka.max.block.ms"
 
 
@@ -151,6 +157,24 @@ class Transactions:
             return not answer.batch.is_replay
 
         return self._retrying(what, ask)
+
+    def abort_left_over(self, sink_id: str) -> None:
+        """Abort what is open under the ids of a sink's tasks, of which none is at work."""
+        own = re.compile(rf"{re.escape(sink_id)}\.\d+\.\d+")
+        what = f"looking for open transactions of sink {sink_id}"
+
+        def ask() -> list[str]:
+            request = ListTransactionsRequest(
+                state_filters=["Ongoing"], transactional_id_pattern=own.pattern
+            )
+            answer = self._ask(sink_id, LIST_TRANSACTIONS, request, _PATTERN_VERSION)
+            if answer.error_code:
+                raise BrokerRefusal(answer.error_code, what)
+            return [one.transactional_id for one in answer.transaction_states]
+
+        for transactional_id in self._retrying(what, ask):
+            if own.fullmatch(transactional_id):
+                self.begin(transactional_id)  # which ends what was begun before
 
     def _end(self, identity: Identity, prepare: PrepareTxn | None = None) -> Any:
         transactional_id = identity.transactional_id or ""
