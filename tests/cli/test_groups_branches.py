@@ -330,7 +330,7 @@ def test_settings_that_come_with_the_topic_count_for_the_start(
     assert producer.flush(TIMEOUT_S) == 0
     kit.commit(group, source, {0: 100})
     new = f"{source}.by-key"
-    arguments = (source, "--into", 4, "--null-key", "ordered", "--from-group", group)
+    arguments = (source, "--into", 4, "--null-key", "ordered", "--yes", "--from-group", group)
     result = topics(*arguments)
     assert result.code == 0, result.err
     found = {partition: at for (name, partition), at in kit.committed(group).items() if name == new}

@@ -68,6 +68,9 @@ def test_branch_dry_run(topics: Callable) -> None:
         "Nothing was created (--dry-run); the broker accepts it.\n",
     )
     assert result.out == (
+        "NAME             BEFORE     AFTER\n"
+        "branch.null.key  unordered  ordered\n"
+        "\n"
         "TOPIC              SOURCE      PARTITIONS  RANGES-PER-PARTITION  STATUS\n"
         "dry-source.by-key  dry-source  16          8                     valid\n"
     )
@@ -82,7 +85,10 @@ def test_what_decides_branches_is_set_on_the_source(topics: Callable) -> None:
     """--null-key and --ordering-header alter the source, --commit-source the branch topic."""
     topics("create", "ruled", "--partitions", 1)
     flags = ("--null-key", "ordered", "--ordering-header", "customer", "--commit-source")
-    assert topics("branch", "ruled", "--into", 4, *flags).code == 0
+    unasked = topics("branch", "ruled", "--into", 4, *flags)
+    assert unasked.code == 2 and "pass --yes to go ahead" in unasked.err
+    assert own_configs(topics, "ruled") == {} and "ruled.by-key" not in names(topics)
+    assert topics("branch", "ruled", "--into", 4, *flags, "--yes").code == 0
     assert own_configs(topics, "ruled") == {
         "branch.null.key": "ordered",
         "branch.ordering.key.header": "customer",

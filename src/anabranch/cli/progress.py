@@ -19,7 +19,7 @@ def progress_bar(label: str, length: int, *, is_shown: bool = True) -> Iterator[
     Nothing is drawn when stderr is no terminal, when there is nothing to do, or unless `is_shown`.
     """
     if not is_shown or length <= 0 or not sys.stderr.isatty():
-        yield _ignore
+        yield no_progress
         return
     steps = max(1, length // _REDRAWS)
     with click.progressbar(
@@ -32,5 +32,5 @@ def progress_bar(label: str, length: int, *, is_shown: bool = True) -> Iterator[
             bar.update(0)
 
 
-def _ignore(_: int) -> None:
+def no_progress(_: int) -> None:
     """Nobody looks."""

@@ -25,6 +25,7 @@ from anabranch.cli.options import (
     yes_option,
 )
 from anabranch.cli.output import counted, note, report_error, write_json, write_table
+from anabranch.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -108,13 +109,18 @@ def _delete(admin: "AdminClient", connection: Connection, rows: list[dict[str, A
     futures = admin.delete_consumer_groups(
         [row["group"] for row in rows], request_timeout=connection.timeout_s
     )
-    for row in rows:
-        try:
-            result_of(futures[row["group"]], connection)
-            row["status"] = "deleted"
-        except KafkaException as exception:
-            what = f"Group {row['group']!r} was not deleted"
-            _fail(row, refusal(what, kafka_error_of(exception)))
+    refused: list[tuple[dict[str, Any], CliError]] = []
+    with progress_bar("Deleting", len(rows), is_shown=len(rows) > 1) as advance:
+        for row in rows:
+            try:
+                result_of(futures[row["group"]], connection)
+                row["status"] = "deleted"
+            except KafkaException as exception:
+                what = f"Group {row['group']!r} was not deleted"
+                refused.append((row, refusal(what, kafka_error_of(exception))))
+            advance(1)
+    for row, error in refused:
+        _fail(row, error)
 
 
 def _fail(row: dict[str, Any], error: CliError) -> None:

@@ -20,6 +20,7 @@ from anabranch.cli.output import (
     write_json_line,
     write_table,
 )
+from anabranch.cli.progress import Advance, progress_bar
 
 _CONTROL_TYPES = {0: "ABORT", 1: "COMMIT"}
 
@@ -82,24 +83,33 @@ def dump(paths: tuple[Path, ...], with_records: bool, output_format: str) -> Non
     --format json each line is an object whose "type" is batch, record, offset_entry, time_entry,
     producer, damage or summary.
     """
-    is_damaged = False
-    for number, path in enumerate(_files(paths)):
-        try:
-            if output_format == "json":
-                is_sound = _dump_json(path, with_records)
-            else:
-                if number and output_format == "text":
-                    write_blank_line()
-                is_sound = _dump_text(path, with_records)
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise
-            raise CliError(
-                f"Cannot read {path}", error.strerror or str(error), "check the file's permissions"
-            ) from error
-        is_damaged |= not is_sound
-    if is_damaged:
+    files = list(_files(paths))
+    size_bytes = sum(path.stat().st_size for path in files)
+    # On a terminal that shows what is found, a bar would be in its way.
+    with progress_bar("Reading", size_bytes, is_shown=not sys.stdout.isatty()) as advance:
+        tallies = [_Tally(path, advance) for path in files]
+        for tally in tallies:
+            if tally is not tallies[0] and output_format == "text":
+                write_blank_line()
+            _dump_file(tally, with_records, output_format)
+    for tally in tallies:
+        if output_format != "json" or tally.damage is not None:
+            tally.report()
+    if any(tally.damage is not None for tally in tallies):
         raise CommandFailedError
+
+
+def _dump_file(tally: "_Tally", with_records: bool, output_format: str) -> None:
+    try:
+        if output_format == "json":
+            _dump_json(tally, with_records)
+        else:
+            _dump_text(tally, with_records)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CliError(f"Cannot read {tally.path}", why, "check the file's permissions") from error
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -124,10 +134,11 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 class _Tally:
     """What one file turned out to hold."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, advance: Advance) -> None:
         from anabranch.cli.log.files import Damage
 
         self.path = path
+        self._advance = advance
         self.size_bytes = path.stat().st_size
         self.valid_bytes = self.size_bytes
         self.entries = 0
@@ -148,7 +159,10 @@ class _Tally:
                 self.entries += 1
                 if isinstance(found, Batch):
                     self.records += found.header.records_count
+                    self._advance(found.header.size_bytes)
                 yield found
+        if self.path.suffix != ".log":
+            self._advance(self.size_bytes)
 
     def report(self) -> None:
         """Tell the outcome, on stderr."""
@@ -169,8 +183,8 @@ class _Tally:
         note(f"{self.path}: {contents}, {self.valid_bytes} bytes, all sound{tail}.")
 
 
-def _dump_text(path: Path, with_records: bool) -> bool:
-    tally = _Tally(path)
+def _dump_text(tally: _Tally, with_records: bool) -> None:
+    path = tally.path
     found = tally.watch(with_records)
     rows: Iterator[Sequence[object]]
     if path.suffix != ".log":
@@ -185,8 +199,6 @@ def _dump_text(path: Path, with_records: bool) -> bool:
         click.echo(f"{path}:")
         write_table(columns, rows)
     sys.stdout.flush()
-    tally.report()
-    return tally.damage is None
 
 
 def _entry_row(path: Path, entry: Any) -> tuple[object, ...]:
@@ -244,10 +256,10 @@ def _record_rows(batch: Any) -> Iterator[tuple[object, ...]]:
         yield (record.offset, _moment(record.timestamp), key, value, headers, batch.position)
 
 
-def _dump_json(path: Path, with_records: bool) -> bool:
+def _dump_json(tally: _Tally, with_records: bool) -> None:
     from anabranch.cli.log.documents import document_of, record_documents
 
-    tally = _Tally(path)
+    path = tally.path
     for found in tally.watch(with_records):
         write_json_line({"file": str(path), **document_of(found)})
         for record in record_documents(found):
@@ -261,7 +273,6 @@ def _dump_json(path: Path, with_records: bool) -> bool:
                 "reason": tally.damage.reason,
             }
         )
-        tally.report()
     write_json_line(
         {
             "file": str(path),
@@ -273,7 +284,6 @@ def _dump_json(path: Path, with_records: bool) -> bool:
             "is_sound": tally.damage is None,
         }
     )
-    return tally.damage is None
 
 
 def _timestamp_type(header: Any) -> str:

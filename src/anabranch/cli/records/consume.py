@@ -26,6 +26,7 @@ from anabranch.cli.options import (
     format_option,
 )
 from anabranch.cli.output import note, write_json_line, write_tsv_line
+from anabranch.cli.progress import Advance, no_progress, progress_bar
 from anabranch.cli.records.start_position import Start, parse_last, parse_start, resolve_start
 from anabranch.cli.records.writing import (
     PLAIN_TEMPLATE,
@@ -176,6 +177,7 @@ class Reading:
     exit_at_end: bool
     count: int = 0
     open_partitions: set[int] = field(default_factory=set)
+    advance: Advance = no_progress
 
     def read_all(self, connection: Connection, write: Callable[[Any], object]) -> None:
         """Read until done, which without a limit is never."""
@@ -198,9 +200,19 @@ class Reading:
                     for partition in sorted(self.open_partitions)
                 ]
             )
-            self._loop(consumer, connection, config["bootstrap.servers"], troubles, write)
+            # On a terminal that shows the records themselves, a bar would be in their way.
+            is_shown = not sys.stdout.isatty()
+            with progress_bar("Reading", self._length(), is_shown=is_shown) as self.advance:
+                self._loop(consumer, connection, config["bootstrap.servers"], troubles, write)
         finally:
             consumer.close()
+
+    def _length(self) -> int:
+        """How many records there are to read, at most; 0 when nobody knows."""
+        lengths = [self.max_messages] if self.max_messages is not None else []
+        if self.exit_at_end:
+            lengths.append(sum(end - start for start, end in self.offsets.values()))
+        return min(lengths, default=0)
 
     def _config(self, connection: Connection, troubles: Troubles) -> dict[str, Any]:
         return {
@@ -250,6 +262,7 @@ class Reading:
             if not self.exit_at_end or message.offset() < end:
                 write(message)
                 self.count += 1
+                self.advance(1)
             if self.exit_at_end and message.offset() + 1 >= end:
                 self.open_partitions.discard(partition)
         elif error.name() == "_PARTITION_EOF":

@@ -3,10 +3,10 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,6 +22,7 @@ from anabranch.cli.options import (
     key_value_pairs,
 )
 from anabranch.cli.output import counted, note, report_error, write_json, write_table
+from anabranch.cli.progress import Advance, progress_bar
 from anabranch.cli.records.reading import OutgoingRecord, records_from_json, records_from_lines
 from anabranch.cli.records.writing import unescape
 
@@ -127,7 +128,7 @@ def produce(
     headers = key_value_pairs("--header", header_pairs)
     delivery = Delivery(topic)
     producer = _open_producer(connection, delivery, compression, acks)
-    with _input_lines(path) as lines:
+    with _input_lines(path) as (lines, is_measured):
         records = (
             records_from_json(lines, keep_partitions=keep_partitions)
             if input_format == "json"
@@ -137,7 +138,7 @@ def produce(
                 null_marker=None if null_marker is None else null_marker.encode(),
             )
         )
-        delivery.shows_progress = sys.stderr.isatty() and not sys.stdin.isatty()
+        delivery.shows_progress = sys.stderr.isatty() and not sys.stdin.isatty() and not is_measured
         _send_all(
             producer,
             delivery,
@@ -211,14 +212,22 @@ def _open_producer(
 
 
 @contextmanager
-def _input_lines(path: Path | None) -> Iterator[BinaryIO]:
+def _input_lines(path: Path | None) -> Iterator[tuple[Iterable[bytes], bool]]:
+    """The lines, and whether a bar shows how far they are: it does for a file, which has an end."""
     if path is not None and str(path) != "-":
-        with path.open("rb") as file:
-            yield file
+        size_bytes = path.stat().st_size if path.is_file() else 0
+        with path.open("rb") as file, progress_bar("Sending", size_bytes) as advance:
+            yield _measured(file, advance), size_bytes > 0
         return
     if sys.stdin.isatty():
         note("Type records, one per line; Ctrl-D ends.")
-    yield sys.stdin.buffer
+    yield sys.stdin.buffer, False
+
+
+def _measured(lines: Iterable[bytes], advance: Advance) -> Iterator[bytes]:
+    for line in lines:
+        yield line
+        advance(len(line))
 
 
 def _send_all(

@@ -11,14 +11,16 @@ from anabranch.cli.connection import open_admin, result_of
 from anabranch.cli.errors import CliError, kafka_error_of, reason_of, refusal
 from anabranch.cli.options import (
     Connection,
+    confirm,
     connection_options,
     debug_option,
     dry_run_option,
     examples,
     format_option,
+    yes_option,
 )
-from anabranch.cli.output import note, write_json, write_table
-from anabranch.cli.topics.configs import alter_topic
+from anabranch.cli.output import counted, note, write_blank_line, write_json, write_table
+from anabranch.cli.topics.configs import alter_topic, describe_topics
 from anabranch.cli.topics.refusals import topic_refusal
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ anabranch topics branch payments --null-key ordered --ordering-header customer -
     shell_complete=complete_topics,
     help="Where that is: another branch topic of SOURCE, or SOURCE.  [default: the only one]",
 )
+@yes_option
 @dry_run_option
 @connection_options
 @format_option
@@ -106,6 +109,7 @@ def branch(
     commit_source: bool,
     group: str | None,
     from_topic: str | None,
+    is_confirmed: bool,
     is_dry_run: bool,
 ) -> None:
     """Make a branch topic of SOURCE, so that more consumers share its partitions.
@@ -115,7 +119,7 @@ def branch(
     of one key stay in order. Nothing is copied. Producers go on with SOURCE.
 
     What decides the range of a record is set on SOURCE, and cannot change while it has branch
-    topics.
+    topics: --null-key and --ordering-header show BEFORE and AFTER, then ask.
 
     With --from-group, a group that has read another branch topic of SOURCE, or SOURCE itself, goes
     on from there: nothing is skipped, and REPLAYED records that it had done come again, because
@@ -146,12 +150,34 @@ def branch(
             admin, connection, metadata, group, source, from_topic, is_dry_run=is_dry_run
         )
         plan = plan_start(connection, metadata, origin, name, request.partitions)
+    changes = _changes(admin, connection, request)
+    if changes and output_format != "json":
+        write_table(("NAME", "BEFORE", "AFTER"), changes)
     if not is_dry_run:
+        if changes and not is_confirmed:
+            confirm(f"Change {counted(len(changes), 'setting')} of topic {source!r} and branch it?")
         make_branch_topic(admin, connection, request, is_dry_run=False)
         metadata = admin.list_topics(timeout=connection.timeout_s)
         if plan is not None:
             plan = start_group(admin, connection, metadata, plan)
+    if changes and output_format != "json":
+        write_blank_line()
     _report(metadata, request, output_format, plan, is_dry_run=is_dry_run)
+
+
+def _changes(
+    admin: "AdminClient", connection: Connection, request: BranchRequest
+) -> list[tuple[str, str | None, str | None]]:
+    """Settings of the source that get another value: name, before and after."""
+    if not request.source_configs:
+        return []
+    present = describe_topics(admin, connection, [request.source])[request.source]
+    before = {name: entry.value for name, entry in present.items()}
+    return [
+        (name, before.get(name), after)
+        for name, after in request.source_configs.items()
+        if before.get(name) != after
+    ]
 
 
 def _source_configs(null_key: str | None, ordering_header: str | None) -> dict[str, str | None]:

@@ -19,6 +19,7 @@ from anabranch.cli.options import (
     yes_option,
 )
 from anabranch.cli.output import counted, note, report_error, write_json, write_table
+from anabranch.cli.progress import progress_bar
 from anabranch.cli.topics.branch_lookup import BranchTopic, find_branch_topics
 from anabranch.cli.topics.refusals import topic_refusal
 
@@ -134,11 +135,16 @@ def _delete(admin: "AdminClient", connection: Connection, rows: list[dict[str, A
         request_timeout=connection.timeout_s,
         operation_timeout=connection.timeout_s,
     )
-    for row in rows:
-        try:
-            result_of(futures[row["topic"]], connection)
-            row["status"] = "deleted"
-        except KafkaException as exception:
-            error = kafka_error_of(exception)
-            row["status"], row["error"] = "failed", reason_of(error)
-            report_error(str(topic_refusal(f"Topic {row['topic']!r} was not deleted", error)))
+    refused: list[CliError] = []
+    with progress_bar("Deleting", len(rows), is_shown=len(rows) > 1) as advance:
+        for row in rows:
+            try:
+                result_of(futures[row["topic"]], connection)
+                row["status"] = "deleted"
+            except KafkaException as exception:
+                error = kafka_error_of(exception)
+                row["status"], row["error"] = "failed", reason_of(error)
+                refused.append(topic_refusal(f"Topic {row['topic']!r} was not deleted", error))
+            advance(1)
+    for refusal in refused:
+        report_error(str(refusal))
