@@ -17,6 +17,7 @@ from anabranch.broker.branch_progress import BranchProgress
 from anabranch.broker.dispositions import Dispositions
 from anabranch.broker.group_configs import GroupConfigValues, group_settings_over
 from anabranch.broker.group_metrics import GroupMetrics
+from anabranch.broker.member_sessions import heard_ago_ms
 from anabranch.broker.partition import Partition
 from anabranch.broker.range_loads import RangeLoads
 from anabranch.broker.shard_driver import ShardDriver
@@ -369,6 +370,12 @@ class GroupCoordinator:
     def refusals(self) -> list[str]:
         """Why shards serve nobody, of those that do not."""
         return [driver.refusal.message for driver in self._drivers if driver.refusal is not None]
+
+    def heard_ago_ms(self, group: Group) -> Mapping[str, int]:
+        """How long ago each member was heard from; who waits in a request is left out."""
+        if not group.members:
+            return {}
+        return heard_ago_ms(group, self._driver(group.group_id).left_ms, self.environment)
 
     def environment(self, group_id: str) -> Environment:
         """What decisions about a consumer group know beside it."""

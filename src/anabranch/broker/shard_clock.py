@@ -43,6 +43,11 @@ class ShardClock:
         """The time that deadlines are compared with."""
         return self._steady_ms()
 
+    def left_ms(self, key: TimerKey) -> int | None:
+        """How long a timer has yet to run; None when it does not."""
+        deadline_ms = self._timers.deadline_ms(key)
+        return None if deadline_ms is None else deadline_ms - self._steady_ms()
+
     def clear(self) -> None:
         """Forget all timers."""
         self._timers.clear()

@@ -109,6 +109,7 @@ class ShardDriver:
         # Why nothing is served, while that is so.
         self.refusal: KafkaError | None = None
         self._clock = ShardClock(steady_ms, self._ring, broker.wake_fetches)
+        self.left_ms = self._clock.left_ms
         self._parked: dict[WaiterId, Deferred[Any]] = {}
         self._reload_from_ms = 0
         # Groups whose regular expressions are being matched.

@@ -4,6 +4,8 @@ from starlette.routing import Route
 
 from anabranch.console.pages import (
     configuration,
+    group,
+    groups,
     overview,
     plain,
     search,
@@ -19,5 +21,7 @@ ROUTES: list[Route] = [
     *topics.ROUTES,
     *topic.ROUTES,
     *transactions.ROUTES,
+    *groups.ROUTES,
+    *group.ROUTES,
     *configuration.ROUTES,
 ]
