@@ -19,6 +19,7 @@ from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
 from anabranch.console.words import MISSING
+from anabranch.observe import logs
 
 Row = TypeVar("Row")
 Value = str | int | float | bool | None
@@ -41,7 +42,23 @@ class Column(Generic[Row]):
     hint: str = ""
     is_searched: bool = False
 
+    def known(self, row: Row) -> Value:
+        """The value; None when it cannot be had: one bad row must not take the others with it."""
+        try:
+            return self.value(row)
+        except Exception as error:
+            logs.error("console.value.failed", column=self.key, error=repr(error))
+            return None
+
     def cell(self, row: Row) -> Markup | str:
+        """What is shown; one bad cell is an error in its place, and not of the page."""
+        try:
+            return self._cell(row)
+        except Exception as error:
+            logs.error("console.cell.failed", column=self.key, error=repr(error))
+            return Markup('<span class="bad" title="{}">error</span>').format(error)
+
+    def _cell(self, row: Row) -> Markup | str:
         if self.html is not None:
             return self.html(row)
         value = self.value(row)
@@ -163,7 +180,7 @@ def _filtered(rows: list[Row], columns: Sequence[Column[Row]], q: str) -> list[R
     searched = [column for column in columns if column.is_searched] or columns
     found = []
     for row in rows:
-        text = "\n".join(str(column.value(row)) for column in searched).lower()
+        text = "\n".join(str(column.known(row)) for column in searched).lower()
         if all(word in text for word in wanted):
             found.append(row)
     return found
@@ -171,13 +188,14 @@ def _filtered(rows: list[Row], columns: Sequence[Column[Row]], q: str) -> list[R
 
 def _sorted(rows: list[Row], by: Column[Row], *, is_falling: bool) -> list[Row]:
     """In order; rows without a value come last, whichever way round."""
-    known = [row for row in rows if by.value(row) is not None]
-    unknown = [row for row in rows if by.value(row) is None]
+    values = [(by.known(row), row) for row in rows]
+    known = [(value, row) for value, row in values if value is not None]
+    unknown = [row for value, row in values if value is None]
     if by.is_number:
-        known.sort(key=by.value, reverse=is_falling)  # type: ignore[arg-type]
+        known.sort(key=lambda pair: pair[0], reverse=is_falling)  # type: ignore[arg-type,return-value]
     else:
-        known.sort(key=lambda row: str(by.value(row)), reverse=is_falling)
-    return known + unknown
+        known.sort(key=lambda pair: str(pair[0]), reverse=is_falling)
+    return [row for _, row in known] + unknown
 
 
 def _number(text: str | None, default: int) -> int:
@@ -190,7 +208,7 @@ def export_csv(table: Table[Row]) -> Response:
     writer = csv.writer(text)
     writer.writerow([column.key for column in table.columns])
     for row in table.filtered:
-        writer.writerow([_harmless(column.value(row)) for column in table.columns])
+        writer.writerow([_harmless(column.known(row)) for column in table.columns])
     return _file(text.getvalue(), "text/csv; charset=utf-8", f"{table.name}.csv")
 
 
@@ -202,7 +220,7 @@ def _harmless(value: Value) -> Value:
 
 
 def export_json(table: Table[Row]) -> Response:
-    rows = [{column.key: column.value(row) for column in table.columns} for row in table.filtered]
+    rows = [{column.key: column.known(row) for column in table.columns} for row in table.filtered]
     text = json.dumps(rows, indent=1, ensure_ascii=False)
     return _file(text, "application/json", f"{table.name}.json")
 
