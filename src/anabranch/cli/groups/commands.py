@@ -90,8 +90,9 @@ def list_command(
 ) -> None:
     """List consumer groups with their state.
 
-    TYPE is the protocol that members speak to the broker: Classic or Consumer (KIP-848). A group
-    without PROTOCOL holds offsets that somebody committed without joining.
+    TYPE is the protocol that members speak to the broker: Classic or Consumer (KIP-848). PROTOCOL
+    is what they are to each other: consumers, or workers of Kafka Connect (connect), for example. A
+    group without one holds offsets that somebody committed without joining.
     """
     admin, _ = open_admin(connection)
     listings, failures = list_groups(admin, connection, set(states), set(types))

@@ -1,4 +1,6 @@
-"""What librdkafka does not tell of consumer groups (KIP-848): states, epochs, who waits for whom.
+"""What librdkafka does not tell of groups: states and epochs of KIP-848, who waits for whom.
+
+Groups whose members are not consumers it does not show at all, such as those of Kafka Connect.
 
 A movement is a partition that is not where it should be. This broker tells them, with the time
 since when; of any other one they follow from what members have and what they should have.
@@ -9,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.connection import Troubles, client_config
-from anabranch.cli.groups.lookup import Group, Member, Movement, TopicPartitionKey
+from anabranch.cli.groups.lookup import TYPES, Group, Member, Movement, TopicPartitionKey
 from anabranch.cli.options import Connection
 from anabranch.cli.raw_client import RawClient
 from anabranch.model.units import ALL_SLOTS, slots_between
@@ -18,7 +20,8 @@ from anabranch.wire.messages.consumer_group_describe import (
     MEMBER_TYPE_UNKNOWN,
     ConsumerGroupDescribeRequest,
 )
-from anabranch.wire.messages.list_groups import LIST_GROUPS, ListGroupsRequest
+from anabranch.wire.messages.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from anabranch.wire.messages.list_groups import LIST_GROUPS, ListedGroup, ListGroupsRequest
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata
@@ -55,18 +58,55 @@ def add_details(connection: Connection, groups: dict[str, Group]) -> dict[str, G
     return found
 
 
-def list_states(connection: Connection, metadata: "ClusterMetadata") -> dict[str, str]:
-    """The state of each group, in the broker's own word."""
-    states: dict[str, str] = {}
+def list_all(connection: Connection, metadata: "ClusterMetadata") -> dict[str, ListedGroup]:
+    """Every group, of consumers or not, in the broker's own words; nothing where it cannot say."""
+    groups: dict[str, ListedGroup] = {}
     if not can_ask(connection):
-        return states
+        return groups
     nodes: Iterable[Any] = metadata.brokers.values()
     for node in nodes:
         with RawClient(node.host, node.port, connection.timeout_s) as client:
             answer = client.send(LIST_GROUPS, ListGroupsRequest(), _FIRST_WITH_STATES)
         if answer is not None:
-            states |= {group.group_id: group.group_state for group in answer.groups}
-    return states
+            groups |= {group.group_id: group for group in answer.groups}
+    return groups
+
+
+def describe_other(connection: Connection, metadata: "ClusterMetadata", name: str) -> Group | None:
+    """A group that is not of consumers; what its members share out, only they can read."""
+    if not can_ask(connection):
+        return None
+    nodes: Iterable[Any] = metadata.brokers.values()
+    for node in nodes:
+        with RawClient(node.host, node.port, connection.timeout_s) as client:
+            answer = client.send(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=[name]))
+        for described in answer.groups if answer is not None else ():
+            # Other brokers than its coordinator say that they are not.
+            if not described.error_code:
+                return _other(described, (node.id, node.host, node.port))
+    return None
+
+
+def _other(described: Any, coordinator: tuple[int, str, int]) -> Group:
+    members = [
+        Member(
+            consumer_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            host=member.client_host,
+            client_id=member.client_id,
+            partitions=(),
+        )
+        for member in described.members
+    ]
+    return Group(
+        group=described.group_id,
+        type=TYPES["CLASSIC"],
+        protocol=described.protocol_type,
+        state=described.group_state,
+        assignor=described.protocol_data or None,
+        coordinator=coordinator,
+        members=tuple(sorted(members, key=lambda m: (m.client_id, m.consumer_id))),
+    )
 
 
 def _detailed(group: Group, described: Any) -> Group:

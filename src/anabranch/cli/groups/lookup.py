@@ -25,6 +25,9 @@ STATES: Final = {
 TYPES: Final = {"CLASSIC": "Classic", "CONSUMER": "Consumer"}
 UNKNOWN: Final = "Unknown"
 CONSUMER: Final = "Consumer"
+_CONSUMERS: Final = "consumer"
+# librdkafka's error for a group of another protocol type.
+_NOT_CONSUMERS: Final = "_INVALID_ARG"
 _REBALANCING: Final = frozenset(
     {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 )
@@ -136,12 +139,12 @@ def list_groups(
         GroupListing(
             group=listing.group_id,
             type=TYPES.get(listing.type.name, UNKNOWN),
-            protocol=None if listing.is_simple_consumer_group else "consumer",
+            protocol=None if listing.is_simple_consumer_group else _CONSUMERS,
             state=STATES.get(listing.state.name, UNKNOWN),
         )
         for listing in found.valid
     ]
-    listings = _with_states(admin, connection, listings)
+    listings = _with_what_brokers_tell(admin, connection, listings)
     # Brokers from before KIP-518 and KIP-848 do not know the filters, and librdkafka leaves the
     # fields out of the answer then.
     kept = [
@@ -153,22 +156,34 @@ def list_groups(
     return sorted(kept, key=lambda listing: listing.group), failures
 
 
-def _with_states(
+def _with_what_brokers_tell(
     admin: "AdminClient", connection: Connection, listings: list[GroupListing]
 ) -> list[GroupListing]:
-    """The listings with the states that librdkafka has no names for."""
-    if not any(each.type == CONSUMER and each.state == UNKNOWN for each in listings):
-        return listings
-    # Only groups on their way pay for this import.
-    from anabranch.cli.groups.consumer_details import list_states
+    """The listings with what librdkafka leaves out.
 
-    states = list_states(connection, admin.list_topics(timeout=connection.timeout_s))
+    It has no names for some states, and keeps groups to itself that are not of consumers, such as
+    the one that the workers of Kafka Connect are in.
+    """
+    from anabranch.cli.groups.consumer_details import list_all
+
+    told = list_all(connection, admin.list_topics(timeout=connection.timeout_s))
+    known = {each.group for each in listings}
+    others = [
+        GroupListing(
+            group=one.group_id,
+            type=TYPES.get(one.group_type.upper(), UNKNOWN),
+            protocol=one.protocol_type,
+            state=one.group_state,
+        )
+        for one in told.values()
+        if one.group_id not in known and one.protocol_type not in ("", _CONSUMERS)
+    ]
     return [
-        dataclasses.replace(each, state=states.get(each.group, each.state))
-        if each.state == UNKNOWN
+        dataclasses.replace(each, state=told[each.group].group_state)
+        if each.state == UNKNOWN and each.group in told
         else each
         for each in listings
-    ]
+    ] + others
 
 
 def describe_groups(
@@ -186,6 +201,12 @@ def describe_groups(
             groups[name] = _group(result_of(futures[name], connection))
         except KafkaException as exception:
             error = kafka_error_of(exception)
+            other = (
+                _other_group(admin, connection, name) if error.name() == _NOT_CONSUMERS else None
+            )
+            if other is not None:
+                groups[name] = other
+                continue
             if error.name() != "GROUP_ID_NOT_FOUND":
                 raise refusal(f"Cannot describe group {name!r}", error) from exception
             groups[name] = Group(
@@ -198,6 +219,13 @@ def describe_groups(
                 members=(),
             )
     return groups | _with_details(connection, groups)
+
+
+def _other_group(admin: "AdminClient", connection: Connection, name: str) -> Group | None:
+    """A group that is not of consumers, which librdkafka does not describe."""
+    from anabranch.cli.groups.consumer_details import describe_other
+
+    return describe_other(connection, admin.list_topics(timeout=connection.timeout_s), name)
 
 
 def _with_details(connection: Connection, groups: dict[str, Group]) -> dict[str, Group]:
@@ -216,7 +244,7 @@ def _group(description: Any) -> Group:
     return Group(
         group=description.group_id,
         type=TYPES.get(description.type.name, UNKNOWN),
-        protocol=None if description.is_simple_consumer_group else "consumer",
+        protocol=None if description.is_simple_consumer_group else _CONSUMERS,
         state=STATES.get(description.state.name, UNKNOWN),
         assignor=description.partition_assignor or None,
         coordinator=None if node is None else (node.id, node.host, node.port),
