@@ -47,6 +47,10 @@ CAUSES = {
 }
 
 
+def counted_members(count: int) -> str:
+    return "1 member" if count == 1 else f"{count:,} members"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEvent:
     """Something that happened to a group."""
@@ -170,11 +174,9 @@ class RebalanceEnded(TimelineEvent):
 
     @property
     def sentence(self) -> str:
+        who = "The only member is" if self.members == 1 else f"All {self.members:,} members are"
         moved = "" if self.moved is None else f", {self.moved:,} moved"
-        return (
-            f"All {self.members:,} members are settled at epoch {self.epoch}{moved}; "
-            f"it had begun because {self.cause}."
-        )
+        return f"{who} settled at epoch {self.epoch}{moved}; it had begun because {self.cause}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +192,7 @@ class Assigned(TimelineEvent):
     @property
     def sentence(self) -> str:
         to_move = "" if self.moving is None else f", {self.moving:,} to change hands"
-        return f"A new assignment for {self.members:,} members, epoch {self.epoch}{to_move}."
+        return f"A new assignment for {counted_members(self.members)}, epoch {self.epoch}{to_move}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +340,7 @@ class ProtocolChanged(TimelineEvent):
     def sentence(self) -> str:
         return (
             f"The group went from the {self.before} to the {self.after} protocol with "
-            f"{self.members:,} members."
+            f"{counted_members(self.members)}."
         )
 
 

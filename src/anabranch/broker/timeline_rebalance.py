@@ -104,8 +104,15 @@ class UnderWay:
         """Who waited for whom, the longest first."""
         waits = list(self.classic_waits)
         for (waiting, awaited), (count, longest_ms) in self.waits.items():
-            what = "to give up 1 of them" if count == 1 else f"to give up {count:,} of them"
-            waits.append(Wait(waiting=waiting, awaited=awaited, what=what, duration_ms=longest_ms))
+            units = "1 partition or range" if count == 1 else f"{count:,} partitions or ranges"
+            waits.append(
+                Wait(
+                    waiting=waiting,
+                    awaited=awaited,
+                    what=f"to give up {units}",
+                    duration_ms=longest_ms,
+                )
+            )
         waits.sort(key=lambda wait: -wait.duration_ms)
         return tuple(waits[:NAMED_MAX])
 
