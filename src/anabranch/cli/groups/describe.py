@@ -1,12 +1,14 @@
 """`anabranch groups describe`: offsets and lag, members, state, key ranges, who waits for whom."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from anabranch.cli.cluster import known_offset_ranges
-from anabranch.cli.completion.live_names import complete_groups
+from anabranch.cli.completion.live_names import complete_groups, complete_members
 from anabranch.cli.connection import open_admin
+from anabranch.cli.errors import CliError
 from anabranch.cli.groups.branch_progress import SourceRow, write_progress
 from anabranch.cli.groups.describe_output import PartitionRow, View, document, write_text
 from anabranch.cli.groups.lookup import (
@@ -51,6 +53,14 @@ anabranch groups describe payments --format json | jq '.[].total_lag'
 @click.argument("names", metavar="[GROUP...]", nargs=-1, shell_complete=complete_groups)
 @click.option("--all", "all_groups", is_flag=True, help="All groups.")
 @click.option(
+    "--member",
+    "member_ids",
+    metavar="CONSUMER-ID",
+    multiple=True,
+    shell_complete=complete_members,
+    help="Only this member and what it owns; may be given again.",
+)
+@click.option(
     "--offsets",
     "with_offsets",
     is_flag=True,
@@ -89,6 +99,7 @@ def describe(
     output_format: str,
     names: tuple[str, ...],
     all_groups: bool,
+    member_ids: tuple[str, ...],
     with_offsets: bool,
     with_members: bool,
     with_state: bool,
@@ -144,11 +155,15 @@ def describe(
     if not all_groups:  # one that was deleted since the listing is no failure
         require_groups(admin, connection, found)
     described = [group for group in found.values() if group.exists]
+    if member_ids:
+        described = _with_members(described, member_ids)
     rows: dict[str, list[PartitionRow]] = {}
     progress: dict[str, list[SourceRow]] = {}
     shared: dict[str, GroupProgress] = {}
     if view in (View.OFFSETS, View.SUMMARY, View.RANGES):
         rows = partition_rows(admin, connection, metadata, described)
+    if member_ids:
+        rows = {name: [row for row in some if row.member] for name, some in rows.items()}
     if view is View.OFFSETS:
         from anabranch.cli.groups.branch_questions import find_progress
 
@@ -174,6 +189,31 @@ def describe(
             from anabranch.cli.groups.range_output import write_ranges
 
             write_ranges(shared)
+
+
+def _with_members(groups: list[Group], member_ids: tuple[str, ...]) -> list[Group]:
+    """The groups with these members only; CliError for one that nobody knows."""
+    known = {member.consumer_id for group in groups for member in group.members}
+    for member_id in member_ids:
+        if member_id not in known:
+            from difflib import get_close_matches
+
+            near = get_close_matches(member_id, known, n=1)
+            raise CliError(
+                f"There is no member {member_id!r}",
+                "it is not in the group, or not any more",
+                f"did you mean {near[0]!r}?"
+                if near
+                else "see `anabranch groups describe GROUP --members`",
+            )
+    chosen = [
+        replace(
+            group,
+            members=tuple(one for one in group.members if one.consumer_id in member_ids),
+        )
+        for group in groups
+    ]
+    return [group for group in chosen if group.members]
 
 
 def _ranges(

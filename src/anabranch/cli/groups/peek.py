@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from anabranch.cli.completion.live_names import complete_groups, complete_topics
 from anabranch.cli.connection import Troubles, client_config, create_client, open_admin, unreachable
 from anabranch.cli.errors import CliError, refusal
 from anabranch.cli.groups.describe import partition_rows
@@ -17,7 +18,7 @@ from anabranch.cli.options import (
     examples,
     format_option,
 )
-from anabranch.cli.output import note, printable, write_json, write_table
+from anabranch.cli.output import is_tsv, note, printable, write_json, write_table
 from anabranch.cli.records.writing import record_document
 
 _COLUMNS: Final = ("TOPIC", "PARTITION", "LAG", "OFFSET", "TIMESTAMP", "AGE", "KEY", "VALUE")
@@ -37,8 +38,15 @@ anabranch groups peek payments --format json | jq -r '.[].value'
 """
     ),
 )
-@click.argument("name", metavar="GROUP")
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only of this topic.")
+@click.argument("name", metavar="GROUP", shell_complete=complete_groups)
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC",
+    multiple=True,
+    shell_complete=complete_topics,
+    help="Only of this topic.",
+)
 @click.option(
     "--partition",
     "partitions",
@@ -71,7 +79,7 @@ def peek(
     That is what to look at when a group stands still: the first record that it has not committed.
     Nothing is committed and nobody is disturbed, the group may have members. Where members share a
     partition, it is the record that holds the stable offset. Text shows the beginning of a long
-    value, JSON all of it.
+    value, JSON and TSV all of it.
     """
     admin, metadata = open_admin(connection)
     groups = describe_groups(admin, connection, [name])
@@ -115,7 +123,7 @@ def _next_offset(row: PartitionRow) -> int:
 def _cells(message: Any, row: PartitionRow, now_ms: int) -> tuple[object, ...]:
     timestamp_ms = message.timestamp()[1]
     value = printable(message.value())
-    if value is not None and len(value) > _VALUE_MAX_CHARACTERS:
+    if value is not None and len(value) > _VALUE_MAX_CHARACTERS and not is_tsv():
         value = value[:_VALUE_MAX_CHARACTERS] + "..."
     return (
         message.topic(),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from anabranch.cli.completion.live_names import complete_groups
 from anabranch.cli.connection import open_admin
 from anabranch.cli.errors import CliError, CommandFailedError, kafka_error_of, refusal
 from anabranch.cli.groups.describe import partition_rows
@@ -56,7 +57,7 @@ anabranch groups watch --all --format json --count 1 | jq '.groups[] | select(.l
 """
     ),
 )
-@click.argument("names", metavar="[GROUP...]", nargs=-1)
+@click.argument("names", metavar="[GROUP...]", nargs=-1, shell_complete=complete_groups)
 @click.option("--all", "all_groups", is_flag=True, help="All groups, also those that come later.")
 @click.option(
     "--interval",
