@@ -8,8 +8,9 @@ STAMP := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
 BROWSER_STAMP := $(VENV)/.installed-browser
 DOCS_STAMP := $(VENV)/.installed-docs
+SPARK_TESTS := $(addprefix tests/spark/,test_on_spark.py test_spark_crashes.py test_spark_packaging.py)
 
-.PHONY: run demo test setup setup-spark setup-browser setup-docs lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams compat-spark lock clean help
+.PHONY: run demo test setup setup-spark setup-browser setup-docs lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams compat-spark crash-spark test-spark-packaging docs docs-serve lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -57,9 +58,16 @@ lint: setup-spark ## ruff, mypy --strict, import layers
 	$(BIN)/lint-imports
 
 test: setup-spark lint ## lint and run the tests
-	$(BIN)/pytest -n auto --dist loadfile --ignore tests/spark/test_on_spark.py
-	@echo "and those on a Spark session, which wants all cores:"
+	$(BIN)/pytest -n auto --dist loadfile $(addprefix --ignore=,$(SPARK_TESTS))
+	@echo "and those on Spark, which wants all cores:"
 	$(BIN)/pytest tests/spark/test_on_spark.py --durations 5
+	$(BIN)/pytest $(wordlist 2,3,$(SPARK_TESTS)) -k "test_spark_submit or test_spark_connect or python_workers"
+
+crash-spark: setup-spark ## driver, workers and broker killed under queries on Spark (needs Java 17)
+	$(BIN)/pytest tests/spark/test_spark_crashes.py --durations 5
+
+test-spark-packaging: setup-spark ## jobs by spark-submit, Spark Connect, on a cluster (needs Java 17)
+	$(BIN)/pytest tests/spark/test_spark_packaging.py --durations 8
 
 fuzz: setup      ## the fuzz tests, ten minutes instead of seconds
 	ANABRANCH_FUZZ_SECONDS=600 $(BIN)/pytest tests/server -k fuzz --timeout 3600
@@ -105,8 +113,17 @@ compat-go: setup ## franz-go's groups, KIP-848 and classic, against us (needs Go
 compat-streams: setup ## Kafka Streams with exactly_once_v2, killed and restarted, against us (needs Java 17 and Maven)
 	$(BIN)/python compat/streams/run.py
 
+compat-connect: setup ## Kafka Connect's workers and file connectors, also on a branch topic, against us (needs Java 17 and Maven)
+	$(BIN)/python compat/connect/run.py
+
 compat-spark: setup-spark ## Spark's own connector for Kafka against us (needs pyspark, Java 17 and Maven)
 	$(BIN)/python compat/spark/run.py
+
+docs: setup-docs ## the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: setup-docs ## the same while you write, on localhost:8000
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 lock: setup      ## pin the newest versions of all dependencies again
 	$(BIN)/python -m pip install --quiet uv

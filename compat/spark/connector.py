@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,9 @@ def connector_jars() -> list[Path]:
 
 def session(work_dir: Path, cores: int = 2) -> SparkSession:
     """A local session that knows `format("kafka")`; what it writes to disk goes to the folder."""
+    # Our own source runs in the Python that it is installed in.
+    for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(variable, sys.executable)
     log4j = work_dir / "log4j2.properties"
     log4j.write_text(_LOG4J)
     settings = {
@@ -109,6 +113,10 @@ class Target:
 
     def stream(self, **own: object) -> DataFrame:
         return self.spark.readStream.format("kafka").options(**self.options(**own)).load()
+
+    def our_stream(self, **own: object) -> DataFrame:
+        """The same with our own source, `format("anabranch")`."""
+        return self.spark.readStream.format("anabranch").options(**self.options(**own)).load()
 
     def write(self, frame: DataFrame, **own: object) -> None:
         frame.write.format("kafka").options(**self.options(**own)).save()

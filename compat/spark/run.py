@@ -50,6 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     from branch_checks import BRANCH_CHECKS
     from confluent_kafka.admin import AdminClient
     from connector import Target, connector_jars, failing, session
+    from exchange_checks import EXCHANGE_CHECKS
     from read_checks import READ_CHECKS
     from stream_checks import STREAM_CHECKS
     from write_checks import WRITE_CHECKS
@@ -59,6 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         "write": WRITE_CHECKS,
         "stream": STREAM_CHECKS,
         "branch": BRANCH_CHECKS,
+        "exchange": EXCHANGE_CHECKS,
     }
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminated_as_exit())

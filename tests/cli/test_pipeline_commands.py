@@ -160,7 +160,7 @@ def test_settings_are_texts(tmp_path: Path) -> None:
 def test_without_java_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Neither PATH nor JAVA_HOME has one; a remote session needs none."""
+    """Neither PATH nor JAVA_HOME has one; a remote session needs none, `spark-pipelines` does."""
     pytest.importorskip("pyspark")
     monkeypatch.setenv("PATH", str(tmp_path))
     for home in (None, str(tmp_path)):
@@ -170,6 +170,8 @@ def test_without_java_it_says_what_to_install(
         with pytest.raises(CliError, match=r"no java.*install Java 17 or newer"):
             check_needs()
         check_needs(is_remote=True)
+        with pytest.raises(CliError, match="no java"):
+            check_needs(is_remote=True, is_scheduled=True)
 
 
 def test_an_old_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

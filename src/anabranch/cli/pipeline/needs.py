@@ -14,17 +14,19 @@ _VERSION = re.compile(r'version "(\d+)')
 
 
 def check_needs(*, is_remote: bool = False, is_scheduled: bool = False) -> None:
-    """CliError when Spark cannot run here; a remote session needs no Java on this machine."""
+    """CliError when Spark cannot run here.
+
+    A remote session needs no Java on this machine, but Spark's `spark-pipelines` does in any case.
+    """
     modules = ["pyspark", "pyarrow", *(["yaml", "grpc"] if is_scheduled else [])]
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        also = " and `pip install 'pyspark[pipelines]'`" if is_scheduled else ""
         raise CliError(
             "Cannot run a pipeline",
             f"{' and '.join(missing)} cannot be imported",
-            f"run `pip install 'anabranch[spark]'`{also}",
+            "run `pip install 'anabranch[spark]'`",
         )
-    if not is_remote:
+    if is_scheduled or not is_remote:
         _check_java()
 
 
