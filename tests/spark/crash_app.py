@@ -125,6 +125,11 @@ def start(session: SparkSession, folder: Path, name: str, given: dict[str, Any])
     return query
 
 
+def note(folder: Path, name: str, why: Exception | None) -> None:
+    with (folder / "failures").open("a") as failures:
+        failures.write(json.dumps([name, str(why).splitlines()[0]]) + "\n")
+
+
 def main(folder: Path) -> None:
     session = open_session(folder)
     jvm = session._jvm
@@ -142,10 +147,11 @@ def main(folder: Path) -> None:
             if query is not None and query.isActive:
                 continue
             if query is not None:
-                with (folder / "failures").open("a") as failures:
-                    why = str(query.exception()).splitlines()
-                    failures.write(json.dumps([name, why]) + "\n")
-            running[name] = start(session, folder, name, json.loads(path.read_text()))
+                note(folder, name, running.pop(name).exception())
+            try:
+                running[name] = start(session, folder, name, json.loads(path.read_text()))
+            except Exception as error:  # a worker that was killed may be needed for this, too
+                note(folder, name, error)
         time.sleep(0.05)
     for query in running.values():
         with contextlib.suppress(Exception):

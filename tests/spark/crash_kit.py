@@ -99,7 +99,7 @@ class Application:
         log = (self.folder / "app.log").read_text(errors="replace")[-3000:]
         return f"running: {self.is_running}; failures: {self.failures()}\n{log}"
 
-    def failures(self) -> list[tuple[str, list[str]]]:
+    def failures(self) -> list[tuple[str, str]]:
         """Queries that failed, and why; they were started again.
 
         Without those whose processes took longer to start than Spark waits: a busy machine.
@@ -107,7 +107,7 @@ class Application:
         path = self.folder / "failures"
         lines = path.read_text().splitlines() if path.exists() else []
         found = [(name, why) for name, why in map(json.loads, lines)]
-        return [(name, why) for name, why in found if TOO_SLOW not in why[0]]
+        return [(name, why) for name, why in found if TOO_SLOW not in why]
 
     def children(self, of: int, word: str) -> list[int]:
         """Processes below another one whose command line has a word."""
@@ -317,6 +317,7 @@ class Trickle:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._done.wait(0.05):
+        # A source waits for records for half a second before it takes the log as it is.
+        while not self._done.wait(0.2):
             for query in self._queries:
                 query.send(2 * KEYS)
