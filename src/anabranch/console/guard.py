@@ -8,8 +8,10 @@
 
 import hmac
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl
 
+from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -17,6 +19,8 @@ from anabranch.config.console_settings import CONSOLE_READ_ONLY
 from anabranch.observe import logs
 
 TOKEN_FIELD = "token"
+# A checkbox for each of ten thousand partitions.
+_FORM_MAX_BYTES = 1024 * 1024
 
 _CONTENT_SECURITY_POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -44,7 +48,7 @@ async def check_action(request: Request, token: str, *, read_only: bool) -> Mapp
         )
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         refuse(request, "This request came from another site. Open the console and try again.")
-    form = await request.form()
+    form = await _form(request)
     if not hmac.compare_digest(str(form.get(TOKEN_FIELD, "")).encode(), token.encode()):
         refuse(
             request,
@@ -53,7 +57,21 @@ async def check_action(request: Request, token: str, *, read_only: bool) -> Mapp
     return form
 
 
-def refuse(request: Request, why: str) -> None:
+async def _form(request: Request) -> FormData:
+    """The fields of a form, which has no files in it: what is sent otherwise has none."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _FORM_MAX_BYTES:
+            refuse(request, "The form is too large. Choose less at once.")
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = ""
+    return FormData(parse_qsl(text, keep_blank_values=True, max_num_fields=None))
+
+
+def refuse(request: Request, why: str) -> NoReturn:
     """Tell the log, and end the action."""
     audit(request, "console.action.refused", reason=why)
     raise ActionRefusedError(why)

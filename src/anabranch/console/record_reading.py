@@ -29,7 +29,6 @@ LOOK_BYTES = 16 * 1024 * 1024
 CUT_BYTES = 64 * 1024
 # Going backwards there are guesses how far back the records are that are wanted.
 _DISTANCE_MAX = 1 << 20
-_SPAN_MAX_BYTES = 4 * 1024 * 1024
 
 
 class Direction(Enum):
@@ -147,7 +146,8 @@ class RecordReader:
         distance = wanted.limit if wanted.key is None else 16 * wanted.limit
         while look.offset > log.log_start_offset and look.looked_bytes < wanted.budget_bytes:
             low = max(look.offset - distance, log.log_start_offset)
-            if distance > 1 and _span_bytes(log, low, look.offset) > _SPAN_MAX_BYTES:
+            room_bytes = max(wanted.budget_bytes - look.looked_bytes, _PIECE_BYTES)
+            if distance > 1 and _span_bytes(log, low, look.offset) > room_bytes:
                 distance = max(distance // 4, 1)
                 continue
             found = await self._between(partition, low, wanted, look)

@@ -192,7 +192,7 @@ def _sorted(rows: list[Row], by: Column[Row], *, is_falling: bool) -> list[Row]:
     known = [(value, row) for value, row in values if value is not None]
     unknown = [row for value, row in values if value is None]
     if by.is_number:
-        known.sort(key=lambda pair: pair[0], reverse=is_falling)  # type: ignore[arg-type,return-value]
+        known.sort(key=lambda pair: pair[0], reverse=is_falling)
     else:
         known.sort(key=lambda pair: str(pair[0]), reverse=is_falling)
     return [row for _, row in known] + unknown
