@@ -75,6 +75,8 @@ def make_chart(
         return round(HEIGHT - _BOTTOM - (HEIGHT - _BOTTOM - _TOP) * value / top, 1)
 
     lines = tuple(Line(name, _pieces(samples, of, x_of, y_of)) for name, of in values)
+    if not any(line.pieces for line in lines):
+        return None
     steps = [top * number / _TICKS for number in range(_TICKS + 1)]
     return Chart(
         title=title,

@@ -8,14 +8,16 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from anabranch.broker.survey import GroupSummary
 from anabranch.console import words
-from anabranch.console.frame import Console, Page, not_found, page_route
+from anabranch.console.frame import Console, Page, action_route, not_found, page_route
 from anabranch.console.pages import (
     group_assignment,
     group_lag,
     group_members,
+    group_offsets,
     group_sharing,
     group_timeline,
 )
@@ -28,6 +30,7 @@ _TABS: dict[str, tuple[str, MakeTab]] = {
     "assignment": ("Assignment", group_assignment.make_tab),
     "timeline": ("Timeline", group_timeline.make_tab),
     "sharing": ("Sharing", group_sharing.make_tab),
+    "offsets": ("Offsets", group_offsets.make_tab),
 }
 
 
@@ -79,4 +82,16 @@ async def make(request: Request, console: Console) -> Page:
     return group_page(console, summary, tab, page)
 
 
-ROUTES = [page_route("/groups/{group:path}", make)]
+async def act(request: Request, console: Console) -> Page | Response:
+    """What the Offsets tab asks for."""
+    summary = await find_group(console, request.path_params["group"])
+    page = await group_offsets.act(request, console, summary.group_id)
+    if isinstance(page, Response):
+        return page
+    return group_page(console, summary, "offsets", page)
+
+
+ROUTES = [
+    page_route("/groups/{group:path}", make),
+    action_route("/groups/{group:path}", act),
+]

@@ -137,7 +137,7 @@ async def make_tab(request: Request, console: Console, group_id: str) -> Page:
         columns(console.broker.now_ms()),
         [event for event in events if kind in ("", event.kind)],
         query,
-        empty="Nothing of that kind." if kind else "Nothing has happened to this group yet.",
+        empty="Nothing of that kind." if kind else "Nothing has happened to this group since then.",
     )
     choices = [("All", len(events), address(kind=""), not kind)]
     choices += [
