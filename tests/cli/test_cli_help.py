@@ -62,14 +62,14 @@ def test_examples_are_valid(line: str, tmp_path: Path, monkeypatch: pytest.Monke
     for path in (segment, tmp_path / "orders.txt", tmp_path / "server.properties"):
         path.touch()
     monkeypatch.chdir(tmp_path)
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|")
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|<()")
     lexer.whitespace_split = True
     lexer.escape = ""
     words = list(lexer)
     calls = 0
     while "anabranch" in words:
         del words[: words.index("anabranch") + 1]
-        ends = [index for index, word in enumerate(words) if word in ("|", ">")]
+        ends = [index for index, word in enumerate(words) if word in ("|", ">", ")")]
         arguments = words[: ends[0]] if ends else words
         command: click.Command = root
         # As the entry point has it: a command keeps the help option of its first context.
