@@ -1,7 +1,9 @@
 """Spark as it is deployed: its scripts, a Connect server, a cluster; all on loopback."""
 
+import importlib.metadata
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -9,7 +11,7 @@ import tarfile
 import venv
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +129,11 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
     address = f"spark://127.0.0.1:{port}"
     master = [program, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"]
     master += ["--port", str(port), "--webui-port", "0"]
-    with service(master, folder / "master", port):
+    with service(master, folder / "master", port, PYTHONPATH=""):
         worker = [program, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1"]
         worker += ["--cores", "2", "--memory", "1g", "--webui-port", "0", address]
-        with contextmanager_list(
-            [service(worker, folder / f"worker-{n}", None) for n in range(workers)]
+        with all_of(
+            [service(worker, folder / f"worker-{n}", None, PYTHONPATH="") for n in range(workers)]
         ) as logs:
             for log in logs:
                 assert wait_until(
@@ -143,9 +145,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
 
 
 @contextmanager
-def contextmanager_list(services: list[Any]) -> Iterator[list[Path]]:
-    from contextlib import ExitStack
-
+def all_of(services: list[Any]) -> Iterator[list[Path]]:
     with ExitStack() as stack:
         yield [stack.enter_context(one) for one in services]
 
@@ -165,15 +165,44 @@ def packed_environment(folder: Path) -> Path:
     install = ["install", "--quiet", "--no-deps", "--no-compile", "--target", str(target)]
     run([sys.executable, "-m", "pip", *install, str(wheel)], folder)
     here = Path(pyspark.__file__).parents[1]
-    for path in here.iterdir():
-        # Spark brings its own pyspark; the rest of what this environment has stays here.
-        if path.name.lower().startswith(("pyarrow", "numpy", "pandas", "pytz", "dateutil", "six")):
-            (target / path.name).symlink_to(path)
+    for name in needed_files("anabranch", "pyarrow", "pandas"):
+        # The wheel is there already; what leads to this checkout shall not be.
+        if not name.startswith(("anabranch", "__editable__")):
+            (target / name).symlink_to(here / name)
     archive = folder / "environment.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1, dereference=False) as packed:
         for path in sorted(home.rglob("*")):
             _add(packed, path, path.relative_to(home))
     return archive
+
+
+def needed_files(*names: str) -> set[str]:
+    """Top-level files and folders of distributions, and of all that they need."""
+    done: set[str] = set()
+    left = list(names)
+    while left:
+        name = left.pop()
+        if name in done:
+            continue
+        done.add(name)
+        for line in importlib.metadata.requires(name) or ():
+            if "extra ==" not in line:
+                left.append(re.split(r"[ ;<>=!~\[(]", line, maxsplit=1)[0])
+        left = [one for one in left if _is_installed(one)]
+    return {
+        path.parts[0]
+        for name in done
+        for path in importlib.metadata.files(name) or ()
+        if path.parts[0] not in ("..", "__pycache__")
+    }
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False  # for another system
+    return True
 
 
 def _add(packed: tarfile.TarFile, path: Path, name: Path) -> None:
