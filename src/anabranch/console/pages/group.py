@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from anabranch.broker.survey import GroupSummary
 from anabranch.console import words
+from anabranch.console.branch_sharing import branch_topics
 from anabranch.console.frame import Console, Page, action_route, not_found, page_route
 from anabranch.console.pages import (
     group_assignment,
@@ -50,15 +51,16 @@ def group_page(console: Console, summary: GroupSummary, tab: str, page: Page) ->
             "group_path": words.path("groups", group_id),
             "summary": summary,
             "tab": tab,
-            "tabs": [(key, _TABS[key][0]) for key in _tabs_of(summary)],
+            "tabs": [(key, _TABS[key][0]) for key in _tabs_of(console, summary)],
             "last_rebalance": timeline.last_rebalance(group_id),
             "under_way": timeline.under_way(group_id),
         },
     )
 
 
-def _tabs_of(summary: GroupSummary) -> list[str]:
-    return [key for key in _TABS if key != "sharing" or summary.is_sharing]
+def _tabs_of(console: Console, summary: GroupSummary) -> list[str]:
+    shares = summary.is_sharing or bool(branch_topics(console.broker, summary.group_id))
+    return [key for key in _TABS if key != "sharing" or shares]
 
 
 async def find_group(console: Console, group_id: str) -> GroupSummary:
