@@ -5,6 +5,7 @@ Future: completing one runs its callback at once instead of scheduling it, which
 the event loop on every long-polled fetch.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -85,3 +86,19 @@ class Deferred(Generic[T]):
             self._done = True
             if self.on_cancel is not None:
                 self.on_cancel()
+
+
+async def awaited(deferred: Deferred[T]) -> T:
+    """The value of a Deferred, for coroutines."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def deliver(value: T) -> None:
+        if not future.done():
+            future.set_result(value)
+
+    def fail(error: Exception) -> None:
+        if not future.done():
+            future.set_exception(error)
+
+    deferred.deliver_to(deliver, fail)
+    return await future

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from anabranch.branch.record_columns import read_records
 from anabranch.branch.slot_counts import SlotCounts
 from anabranch.branch.slots import SlotRule
-from anabranch.broker.deferred import Deferred
+from anabranch.broker.deferred import awaited
 from anabranch.broker.partition import Partition
 from anabranch.broker.slot_scans import SlotScans
 from anabranch.coordinator.cooperative.commands import NO_OFFSET
@@ -97,7 +97,7 @@ class SlotLoads:
         if from_offset >= upto:
             return None
         try:
-            return await _awaited(self._scans.scan(partition, from_offset, SlotCounts(upto)))
+            return await awaited(self._scans.scan(partition, from_offset, SlotCounts(upto)))
         except KafkaError as error:
             log = partition.log.folder.name
             logs.warning("group.load.failed", log=log, reason=error.message)
@@ -197,19 +197,3 @@ def with_backlog(
     for slot, count in backlog.found.counts(backlog.watermarks).items():
         rates[slot] = rates.get(slot, 0.0) + count * backlog.scale / horizon_s
     return rates
-
-
-async def _awaited(deferred: Deferred[T]) -> T:
-    """The value of a Deferred, for coroutines."""
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def deliver(value: T) -> None:
-        if not future.done():
-            future.set_result(value)
-
-    def fail(error: Exception) -> None:
-        if not future.done():
-            future.set_exception(error)
-
-    deferred.deliver_to(deliver, fail)
-    return await future

@@ -10,6 +10,7 @@ turn came. What cannot be read is left out, and never fails the rest.
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ class Surveyor:
         self._last_began_ms = 0
         self._task: asyncio.Task[Survey] | None = None
         self._task_began_ms = 0
+        self._begun = 0
         self._sampler: asyncio.Task[None] | None = None
         self._asked_ms = 0
 
@@ -68,11 +70,12 @@ class Surveyor:
             if task is not None:
                 task.cancel()
         self._sampler = None
+        self._reader.windows.stop()
 
     # Questions ------------------------------------------------------------------------------------
 
     async def survey(self, max_age_ms: int = 1000) -> Survey:
-        """Everything as it was at most so long ago."""
+        """Everything as it was at most so long ago; 0 is for one that begins now."""
         self._note_question()
         return await self._survey(max_age_ms)
 
@@ -96,8 +99,8 @@ class Surveyor:
     # Surveys --------------------------------------------------------------------------------------
 
     async def _survey(self, max_age_ms: int) -> Survey:
-        asked_ms = self._steady_ms()
-        oldest_ms = asked_ms - max_age_ms
+        oldest_ms = self._steady_ms() - max_age_ms if max_age_ms > 0 else sys.maxsize
+        begun_before = self._begun
         while True:
             if self._last is not None and self._last_began_ms >= oldest_ms:
                 return self._last
@@ -106,7 +109,8 @@ class Surveyor:
                 task = self._task = asyncio.ensure_future(self._take())
                 task.add_done_callback(self._taken)
                 self._task_began_ms = self._steady_ms()
-            is_fresh = self._task_began_ms >= oldest_ms
+                self._begun += 1
+            is_fresh = self._begun > begun_before or self._task_began_ms >= oldest_ms
             # Whoever gives up waiting leaves it to the others.
             survey = await asyncio.shield(task)
             if is_fresh:

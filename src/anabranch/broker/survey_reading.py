@@ -6,13 +6,17 @@ let go of every now and then; each partition is told as it was when its turn cam
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from anabranch.broker.branch_survey import SourceProgress
+from anabranch.broker.deferred import awaited
 from anabranch.broker.survey_values import PartitionLag
+from anabranch.broker.survey_windows import Window, Windows
 from anabranch.broker.topics import Topic
+from anabranch.coordinator.cooperative.records import Place
 from anabranch.coordinator.group.classic_state import CONSUMER_PROTOCOL_TYPE
 from anabranch.coordinator.group.commands import CommittedOffset
 from anabranch.coordinator.group.consumer_protocol import ConsumerProtocolError, decode_assignment
@@ -35,6 +39,7 @@ _GLANCE = 16
 
 Key = tuple[str, int]  # topic and partition
 Owners = Mapping[Key, str | None]
+_NO_WINDOWS: Mapping[Place, Window] = {}
 
 
 class Slices:
@@ -92,10 +97,10 @@ class Reading(NamedTuple):
 class GroupReader:
     """Reads groups; lives on the event loop."""
 
-    def __init__(self, broker: "Broker", open_in_window: "OpenInWindow | None" = None) -> None:
+    def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.times = RecordTimes()
-        self._open_in_window = open_in_window
+        self.windows = Windows(broker)
         # By group: the partitions in order, which is dear to find out and seldom changes.
         self._orders: dict[str, tuple[set[Key], list[Key]]] = {}
         # By classic group, whose values are replaced whenever something changes.
@@ -104,6 +109,7 @@ class GroupReader:
     def forget_others(self, group_ids: Iterable[str]) -> None:
         """Forget what is known of groups that are gone."""
         kept = set(group_ids)
+        self.windows.forget_others(kept)
         for known in (self._orders, self._classic):
             for gone in known.keys() - kept:
                 known.pop(gone, None)
@@ -113,6 +119,11 @@ class GroupReader:
         offsets = self._broker.groups.offsets(group.group_id)
         owners, subscribed = await self._owners(group, slices)
         keys = self._in_order(group.group_id, offsets, owners)
+        progress = self._broker.groups.progress(group.group_id)
+        windows = await self.windows.look(group.group_id, progress) if progress else _NO_WINDOWS
+        if is_exact and self._reads_branches(keys):
+            with contextlib.suppress(KafkaError):  # what was found before is told then
+                await awaited(self._broker.groups.branch_progress.of_group(group.group_id))
         now_ms = self._broker.now_ms()
         partitions: list[PartitionLag] = []
         produced = 0.0
@@ -121,7 +132,7 @@ class GroupReader:
             if not number % _GLANCE and slices.is_over:
                 await slices.pause()
             if source is None or source.name != key[0]:
-                source = self._topic_reader(group.group_id, key[0], now_ms, is_exact)
+                source = self._topic_reader(group.group_id, key[0], windows, now_ms, is_exact)
             found = source.read(key[1], offsets, owners.get(key))
             partitions.append(found)
             produced += (found.log_end_offset or 0) / source.ranges
@@ -129,16 +140,22 @@ class GroupReader:
         return Reading(tuple(partitions), tuple(sorted(topics)), produced)
 
     def _topic_reader(
-        self, group_id: str, name: str, now_ms: int, is_exact: bool
+        self,
+        group_id: str,
+        name: str,
+        windows: Mapping[Place, Window],
+        now_ms: int,
+        is_exact: bool,
     ) -> "_TopicReader":
         topic = self._broker.topics.get(name)
         looked: Mapping[int, SourceProgress] = {}
-        open_records: OpenRecords | None = None
         if topic is not None and topic.source is not None:
             looked = self._broker.groups.branch_progress.last_of(group_id, topic.topic_id)
-        elif topic is not None and self._open_in_window is not None:
-            open_records = self._open_in_window(group_id, topic)
-        return _TopicReader(name, topic, looked, open_records, self.times, now_ms, is_exact)
+        return _TopicReader(name, topic, looked, windows, self.times, now_ms, is_exact)
+
+    def _reads_branches(self, keys: Iterable[Key]) -> bool:
+        topics = [self._broker.topics.get(name) for name in {name for name, _ in keys}]
+        return any(topic is not None and topic.source is not None for topic in topics)
 
     def _in_order(
         self, group_id: str, offsets: Mapping[Key, CommittedOffset], owners: Owners
@@ -180,22 +197,26 @@ class GroupReader:
         return owners
 
 
-# The records of a partition that are not done, by its number, where that is known.
-OpenRecords = Mapping[int, int]
-OpenInWindow = Callable[[str, Topic], OpenRecords]
-
-
 class _TopicReader:
     """Reads the partitions of one topic for one group."""
 
-    __slots__ = ("_is_exact", "_looked", "_now_ms", "_open", "_times", "_topic", "name", "ranges")
+    __slots__ = (
+        "_is_exact",
+        "_looked",
+        "_now_ms",
+        "_times",
+        "_topic",
+        "_windows",
+        "name",
+        "ranges",
+    )
 
     def __init__(
         self,
         name: str,
         topic: Topic | None,
         looked: Mapping[int, SourceProgress],
-        open_records: OpenRecords | None,
+        windows: Mapping[Place, Window],
         times: RecordTimes,
         now_ms: int,
         is_exact: bool,
@@ -203,7 +224,7 @@ class _TopicReader:
         self.name = name
         self._topic = topic
         self._looked = looked
-        self._open = open_records
+        self._windows = windows
         self._times = times
         self._now_ms = now_ms
         self._is_exact = is_exact
@@ -225,8 +246,10 @@ class _TopicReader:
         first = start if offset is None else offset
         if records and self._looked:
             records, first = self._branch_lag(topic, number, records, first, end)
-        elif records and self._open:
-            records = min(records, self._open.get(number, records))
+        elif records and self._windows:
+            window = self._windows.get((topic.topic_id, number))
+            if window is not None:
+                records = min(records, window.open_records + max(end - window.end_offset, 0))
         return PartitionLag(
             topic=self.name,
             partition=number,
