@@ -40,8 +40,8 @@ def complete_members(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Members of the groups that the line names, or of all."""
-    groups = context.params.get("names") or context.params.get("group") or ()
-    wanted = (groups,) if isinstance(groups, str) else tuple(groups)
+    # Behind a flag whose value is still missing, click has not yet sorted out the arguments.
+    wanted = tuple(context.params.get("names") or context.args)
 
     def members(connection: Connection) -> Iterable[str]:
         return _members(connection, wanted)
