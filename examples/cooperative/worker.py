@@ -9,6 +9,7 @@ It prints what it does once a second, and stops in order with Ctrl-C or SIGTERM.
 import argparse
 import asyncio
 import contextlib
+import os
 
 from anabranch.client import ConsumerRecord, CooperativeConsumer
 
@@ -55,7 +56,8 @@ class Worker:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--bootstrap-server", default="localhost:9092")
+    address = os.environ.get("ANABRANCH_BOOTSTRAP_SERVER", "localhost:9092")
+    parser.add_argument("--bootstrap-server", default=address)
     parser.add_argument("--topic", default="orders")
     parser.add_argument("--group", default="billing")
     parser.add_argument("--work-ms", type=float, default=10)

@@ -78,7 +78,7 @@ def _targets() -> set[str]:
 def test_make_targets_exist(document: str) -> None:
     """Every `make` command that a document names is there."""
     text = (ROOT / document).read_text()
-    named = set(re.findall(r"^\s+make ([a-z-]+)", text, re.MULTILINE))
+    named = set(re.findall(r"^\s*make ([a-z-]+)", text, re.MULTILINE))
     named |= set(re.findall(r"`make ([a-z-]+)`", text))
     assert named <= _targets()
     if document == "README.md":

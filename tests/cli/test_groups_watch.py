@@ -144,6 +144,19 @@ def test_a_lag_above_the_limit_ends_it_with_1(
     assert "lag of 6 - that is above --alert-lag 5 - see `anabranch groups describe" in result.err
 
 
+def test_a_watch_can_end_when_nothing_is_left(
+    groups: Callable[..., Result], kit: GroupsKit
+) -> None:
+    """A group without lag ends it at once; one with lag goes on."""
+    topic = kit.topic("watched-done", records=1)
+    kit.commit("watched-done", topic, {0: 0, 1: 1, 2: 1})
+    arguments = ("watch", "watched-done", "--until-drained", "--interval", "100ms")
+    assert len(groups(*arguments, "--count", 3).out.splitlines()) == 4
+    kit.commit("watched-done", topic, {0: 1})
+    result = groups(*arguments, "--count", 3)
+    assert (result.code, len(result.out.splitlines())) == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -53,6 +53,7 @@ def _interval_s(_: click.Context, __: click.Parameter, value: str) -> float:
 anabranch groups watch payments
 anabranch groups watch --all --interval 5s
 anabranch groups watch payments --alert-lag 10000 --exit-on-alert
+anabranch groups watch payments --until-drained
 anabranch groups watch --all --format json --count 1 | jq '.groups[] | select(.lag > 0)'
 """
     ),
@@ -78,6 +79,9 @@ anabranch groups watch --all --format json --count 1 | jq '.groups[] | select(.l
 @click.option(
     "--exit-on-alert", is_flag=True, help="Stop at the first such group, with exit code 1."
 )
+@click.option(
+    "--until-drained", is_flag=True, help="Stop when none of the groups has anything left to read."
+)
 @connection_options
 @format_option
 @debug_option
@@ -90,6 +94,7 @@ def watch(
     count: int | None,
     alert_lag: int | None,
     exit_on_alert: bool,
+    until_drained: bool,
 ) -> None:
     """Watch the lag of groups until Ctrl-C.
 
@@ -122,7 +127,8 @@ def watch(
             _WRITERS["screen" if is_redrawn else output_format](groups, number == 1)
             sys.stdout.flush()
             alerts = [group for group in groups if group.is_alert]
-            if (alerts and exit_on_alert) or number == count:
+            is_drained = until_drained and all(group.lag == 0 for group in groups)
+            if (alerts and exit_on_alert) or is_drained or number == count:
                 break
     finally:
         if is_redrawn:
