@@ -27,6 +27,7 @@ from source_kit import (
 from anabranch.spark import source_read
 from anabranch.spark.errors import DataLossError, LinkTimeoutError, OptionError
 from anabranch.spark.link import Link
+from anabranch.spark.source_plan import sample_bytes
 from support.broker_process import BrokerProcess, wait_until
 
 
@@ -125,6 +126,27 @@ def test_boundaries_follow_the_load(bootstrap: str) -> None:
     for values in seen.values():
         assert values == sorted(values)
     assert sorted(value for values in seen.values() for value in values) == list(range(6000))
+
+
+def test_tasks_are_even(bootstrap: str) -> None:
+    """Enough is looked at for eight tasks of a partition to have about the same."""
+    create(bootstrap, "even", 1)
+    records = [Sent(0, b"customer-%d" % (i % 3000), b"x" * 100) for i in range(24_000)]
+    produce(bootstrap, "even", records)
+    reader = stream(bootstrap, "even", branches=8, startingOffsets="earliest")
+    tasks = Engine().run(reader)
+    assert tasks is not None
+    sizes = [len(rows) for rows in tasks]
+    assert len(sizes) == 8
+    assert sum(sizes) == 24_000
+    assert max(sizes) < 3000 * 1.05, sizes
+
+
+def test_samples_of_many_partitions_are_small() -> None:
+    """The driver looks at a megabyte of a partition, at a few of all, at enough of each."""
+    assert sample_bytes(1) == sample_bytes(8) == 1024 * 1024
+    assert sample_bytes(16) == 512 * 1024
+    assert sample_bytes(10_000) == 64 * 1024
 
 
 def test_no_task_is_too_small(bootstrap: str) -> None:

@@ -33,6 +33,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from anabranch.spark.worker_gc import freeze_gc_once
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -104,6 +106,7 @@ class Work:
 
     def by_key(self, batches: Rows) -> Rows:
         """The results for each key of a task, in the order in which keys first come up."""
+        freeze_gc_once()
         order = _OrderCheck()
         chunks = [order.checked(batch) for batch in batches if batch.num_rows]
         if not chunks:
@@ -120,6 +123,7 @@ class Work:
 
     def by_record(self, batches: Rows) -> Rows:
         """The results for each row of a task, after each Arrow batch those of its rows."""
+        freeze_gc_once()
         order = _OrderCheck()
         results = _Results(self._schema)
         for batch in batches:

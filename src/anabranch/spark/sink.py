@@ -38,7 +38,7 @@ from anabranch.spark.sink_options import (
     parse_sink_options,
 )
 from anabranch.spark.sink_transactions import Batch, TaskMessage, Transactions, is_committed
-from anabranch.spark.source_read import freeze_gc_once
+from anabranch.spark.worker_gc import freeze_gc_once
 
 _COLLECT_BYTES: Final = 4 * 1024 * 1024
 """Rows are collected until they have so many bytes, or `linger.ms` are over."""

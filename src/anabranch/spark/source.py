@@ -90,7 +90,8 @@ def _sink() -> Any:
 def _read(
     options: SourceOptions, columns: tuple[str, ...], partition: InputPartition
 ) -> Iterator[Any]:
-    from anabranch.spark.source_read import freeze_gc_once, read_split
+    from anabranch.spark.source_read import read_split
+    from anabranch.spark.worker_gc import freeze_gc_once
 
     freeze_gc_once()
     split, rule = partition.value

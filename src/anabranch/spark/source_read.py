@@ -13,7 +13,6 @@ Rules
   some seconds: one that is moving to another broker is known again by then.
 """
 
-import gc
 import logging
 import time
 from collections.abc import Iterator
@@ -54,20 +53,6 @@ _GONE_MS = 5_000
 
 # Topics whose broker does not filter, as this process has found.
 _unfiltered: set[tuple[str, bytes]] = set()
-_is_frozen = False
-
-
-def freeze_gc_once() -> None:
-    """Take what is imported out of the garbage collector's sight.
-
-    Spark's daemon collects garbage after every task, which takes 35 ms with pyarrow and pyspark
-    imported, and 3 ms without them.
-    """
-    global _is_frozen
-    if not _is_frozen:
-        _is_frozen = True
-        gc.collect()
-        gc.freeze()
 
 
 def key_range(slots: SlotRange) -> KeyRange:

@@ -27,7 +27,7 @@ AUTO_RECORDS: Final = 10_000
 AUTO_MAX: Final = 16
 """... up to so many of one partition."""
 _SAMPLES_PER_RANGE = 16
-_GOOD_ENOUGH = 1.15
+_GOOD_ENOUGH = 1.05
 
 
 @dataclass(frozen=True, slots=True)
