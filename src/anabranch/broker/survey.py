@@ -106,8 +106,7 @@ class Surveyor:
                 return self._last
             task = self._task
             if task is None:
-                task = self._task = asyncio.ensure_future(self._take())
-                task.add_done_callback(self._taken)
+                task = self._task = asyncio.ensure_future(self._take_next())
                 self._task_began_ms = self._steady_ms()
                 self._begun += 1
             is_fresh = self._begun > begun_before or self._task_began_ms >= oldest_ms
@@ -116,11 +115,14 @@ class Surveyor:
             if is_fresh:
                 return survey
 
-    def _taken(self, task: "asyncio.Task[Survey]") -> None:
-        self._task = None
-        if not task.cancelled() and task.exception() is None:
-            self._last = task.result()
+    async def _take_next(self) -> Survey:
+        try:
+            self._last = await self._take()
             self._last_began_ms = self._task_began_ms
+            return self._last
+        finally:
+            # Here and not in a callback: whoever asks when it is done must find none that runs.
+            self._task = None
 
     async def _take(self) -> Survey:
         taken_ms = self._broker.now_ms()
