@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -68,7 +68,8 @@ async def _form(request: Request) -> FormData:
         text = body.decode()
     except UnicodeDecodeError:
         text = ""
-    return FormData(parse_qsl(text, keep_blank_values=True, max_num_fields=None))
+    fields: list[tuple[str, str | UploadFile]] = [*parse_qsl(text, keep_blank_values=True)]
+    return FormData(fields)
 
 
 def refuse(request: Request, why: str) -> NoReturn:

@@ -17,6 +17,7 @@ from anabranch.observe.metrics import Metric
 SAMPLE_EVERY_S = 2.0
 SAMPLES_MAX = 150
 _WATCHED_MS = 5 * 60_000
+_SLICE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,8 @@ class Throughput:
     async def _take(self) -> None:
         survey = await self._broker.surveyor.survey(int(SAMPLE_EVERY_S * 1000))
         now_ms = self._broker.now_ms()
-        bytes_in, bytes_out = (
-            count_of(self._broker, b.BYTES_IN),
-            count_of(self._broker, b.BYTES_OUT),
-        )
+        bytes_in = await bytes_from_producers(self._broker)
+        bytes_out = count_of(self._broker, b.BYTES_OUT)
         before, self._bytes = self._bytes, (now_ms, bytes_in, bytes_out)
         rate_in = rate_out = None
         if before is not None and now_ms > before[0]:
@@ -88,6 +87,19 @@ def count_of(broker: Broker, metric: Metric) -> float:
         for found, values in source():
             if found is metric and isinstance(values, dict):
                 total += sum(value for value in values.values() if isinstance(value, int | float))
+    return total
+
+
+async def bytes_from_producers(broker: Broker) -> int:
+    """What was appended to all topics since the broker started."""
+    total = seen = 0
+    for topic in list(broker.topics):
+        if topic.source is None and not topic.is_internal:
+            total += sum([partition.bytes_in for partition in topic.partitions])
+            seen += len(topic.partitions)
+        if seen > _SLICE:
+            seen = 0
+            await asyncio.sleep(0)
     return total
 
 
