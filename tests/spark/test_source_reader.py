@@ -132,7 +132,7 @@ def test_tasks_are_even(bootstrap: str) -> None:
     """Enough is looked at for eight tasks of a partition to have about the same."""
     create(bootstrap, "even", 1)
     records = [Sent(0, b"customer-%d" % (i % 3000), b"x" * 100) for i in range(24_000)]
-    produce(bootstrap, "even", records)
+    produce(bootstrap, "even", records, batch_num_messages=200)
     reader = stream(bootstrap, "even", branches=8, startingOffsets="earliest")
     tasks = Engine().run(reader)
     assert tasks is not None
