@@ -1,0 +1,169 @@
+"""Every page and tab, at two widths and in two themes, while members come, go and are killed."""
+
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from browser_kit import NARROW, SCREENSHOTS, WIDE, Watched, World, eventually, watched
+from confluent_kafka import Producer
+from page_checks import layout_breaks, outline, poor_contrasts, tab_stops, unnamed_controls
+from playwright.sync_api import Browser
+
+# Enough for the header, the tabs, and the heads of the first tables.
+STOPS_MAX = 70
+
+
+@pytest.fixture(scope="module")
+def busy(world: World) -> Iterator[World]:
+    """A broker that has something to show on each page, and goes on having it."""
+    world.create_topic("walk-orders", 2, range_fetch_enable="true")
+    world.create_topic("walk-payments", 3)
+    world.create_topic("walk-payments.by-key", -1, branch_source_topic="walk-payments")
+    for topic in ("walk-orders", "walk-payments"):
+        world.produce(topic, 300)
+    hired = [
+        world.hire("cooperative", "walk-billing", "walk-orders", "billing-1"),
+        world.hire("cooperative", "walk-billing", "walk-orders", "billing-2"),
+        world.hire("classic", "walk-classic", "walk-payments", "classic-1"),
+        world.hire("consumer", "walk/next gen", "walk-payments", "next-1"),
+        world.hire("classic", "walk-branches", "walk-payments.by-key", "branches-1"),
+    ]
+    for member in hired:
+        member.wait_for_assignment()
+    hired[1].ask("hold")
+    hired[2].ask("hold")
+    transaction = Producer(
+        {"bootstrap.servers": world.bootstrap, "transactional.id": "walk", "log_level": 0}
+    )
+    transaction.init_transactions(60)
+    transaction.begin_transaction()
+    transaction.produce("walk-payments", b"not yet", key=b"k")
+    transaction.flush(60)
+    world.produce("walk-orders", 40)
+    world.produce("walk-payments", 40)
+    yield world
+    transaction.abort_transaction(60)
+    world.dismiss(hired)
+
+
+def addresses(world: World, at: Watched) -> list[str]:
+    """All pages: what the navigation has, and every tab of groups and topics of every kind."""
+    at.open(world.url + "/")
+    found = _links(at, "header nav a")
+    for page in (
+        "/groups/walk-billing",
+        "/groups/walk-classic",
+        "/groups/walk%2Fnext%20gen",
+        "/groups/walk-branches",
+        "/topics/walk-orders",
+        "/topics/walk-payments.by-key",
+    ):
+        at.open(world.url + page)
+        tabs = _links(at, ".tabs a")
+        assert len(tabs) > 2, page
+        found += tabs
+    at.open(world.url + "/topics/walk-payments?tab=messages")
+    record = _links(at, 'a[href*="record="]')
+    assert record, "messages lead to records"
+    found.append(record[0])
+    found += [
+        "/search?q=walk",
+        "/groups?q=nothing-has-this",
+        "/groups/walk-classic?tab=offsets&strategy=earliest",
+        "/groups/walk-billing?tab=sharing&ranges.sort=-in_flight&partitions.size=1",
+        "/topics/walk-payments?tab=messages&from=offset&at=10",
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _links(at: Watched, selector: str) -> list[str]:
+    found: list[str] = at.page.eval_on_selector_all(
+        selector, "all => all.map(one => one.pathname + one.search)"
+    )
+    return found
+
+
+def slug(address: str) -> str:
+    """The name of a page's pictures."""
+    parts = urlsplit(address)
+    text = f"{parts.path} {parts.query}".replace("/topics?tab", "")
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "overview"
+
+
+def test_every_page(browser: Browser, busy: World) -> None:
+    """No page has errors, breaks its layout, is hard to read, or has controls without a name."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    bad: list[str] = []
+    with watched(browser, WIDE) as first:
+        pages = addresses(busy, first)
+    visitor = busy.hire("consumer", "walk/next gen", "walk-payments", "visitor")
+    for width in (WIDE, NARROW):
+        with watched(browser, width) as at:
+            for number, address in enumerate(pages):
+                if width == WIDE and number == len(pages) // 3:
+                    visitor.wait_for_assignment()
+                    visitor.kill()
+                    busy.forget(visitor)
+                at.open(busy.url + address)
+                for theme in ("light", "dark"):
+                    at.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+                    where = f"{address} at {width}, {theme}"
+                    bad += [f"{where}: contrast {one}" for one in poor_contrasts(at.page)]
+                    name = f"{slug(address)}-{width}-{theme}.png"
+                    at.page.screenshot(path=SCREENSHOTS / name, full_page=True)
+                bad += [f"{address} at {width}: too wide: {one}" for one in layout_breaks(at.page)]
+                bad += [f"{address}: without a name: {one}" for one in unnamed_controls(at.page)]
+                bad += [f"{address}: {one}" for one in at.troubles]
+                at.troubles.clear()
+    assert not bad, "\n".join(bad)
+
+
+def test_pages_are_whole_without_javascript(browser: Browser, busy: World) -> None:
+    """Without scripts a page has the heads and tables that it has with them."""
+    with watched(browser) as at, watched(browser, java_script_enabled=False) as plain:
+        for address in addresses(busy, at):
+            at.open(busy.url + address)
+            plain.page.goto(busy.url + address)
+            with_scripts, without = outline(at.page), outline(plain.page)
+            assert without["heads"] == with_scripts["heads"], address
+            assert without["tables"] == with_scripts["tables"], address
+            assert without["text"] > 40, address
+
+
+def test_pages_are_used_by_keyboard(browser: Browser, busy: World) -> None:
+    """Tab reaches navigation, search, tabs, filter and sorting, with a focus that is seen."""
+    with watched(browser) as at:
+        at.open(busy.url + "/groups/walk-classic?tab=members")
+        stops = tab_stops(at.page, STOPS_MAX)
+        reached = {(stop["place"], stop["href"] or stop["id"]) for stop in stops}
+        for place, selector in (("header", "header a"), ("tabs", ".tabs a"), ("sort", "th a")):
+            wanted = at.page.eval_on_selector_all(
+                selector, "all => all.map(one => one.getAttribute('href'))"
+            )
+            assert wanted and {(place, href) for href in wanted} <= reached, place
+        assert ("header", "find") in reached and ("header", "theme") in reached
+        assert any(stop["place"] == "filter" for stop in stops)
+        assert all(stop["seen"] for stop in stops), [one for one in stops if not one["seen"]]
+        at.page.evaluate("document.activeElement.blur()")
+        at.page.keyboard.press("/")
+        assert at.page.evaluate("document.activeElement.id") == "find"
+        at.page.keyboard.type("walk-bill")
+        at.page.keyboard.press("Enter")
+        at.page.wait_for_load_state("load")
+        assert "walk-billing" in at.page.inner_text("main")
+
+
+def test_sorting_and_themes(browser: Browser, busy: World) -> None:
+    """A column's head sorts by it, and the button of the theme is remembered over pages."""
+    with watched(browser) as at:
+        at.open(busy.url + "/topics")
+        at.page.click("th a >> nth=0")
+        at.page.wait_for_load_state("load")
+        eventually(lambda: at.table("topics"), "the table is there again")
+        names = [row["Topic"] for row in at.table("topics") if "Topic" in row]
+        assert names == sorted(names, reverse=names != sorted(names)) and len(names) >= 3
+        at.page.click("#theme")
+        at.page.click("#theme")
+        at.open(busy.url + "/groups")
+        assert at.page.evaluate("document.documentElement.dataset.theme") == "dark"
