@@ -58,6 +58,8 @@ class Surveyor:
         self._histories: dict[str, History] = {}
         self._last: Survey | None = None
         self._last_began_ms = 0
+        # How many surveys were begun, and which of them the last one is.
+        self._last_number = 0
         self._task: asyncio.Task[Survey] | None = None
         self._task_began_ms = 0
         self._begun = 0
@@ -102,7 +104,8 @@ class Surveyor:
         oldest_ms = self._steady_ms() - max_age_ms if max_age_ms > 0 else sys.maxsize
         begun_before = self._begun
         while True:
-            if self._last is not None and self._last_began_ms >= oldest_ms:
+            is_newer = self._last_number > begun_before or self._last_began_ms >= oldest_ms
+            if self._last is not None and is_newer:
                 return self._last
             task = self._task
             if task is None:
@@ -118,7 +121,7 @@ class Surveyor:
     async def _take_next(self) -> Survey:
         try:
             self._last = await self._take()
-            self._last_began_ms = self._task_began_ms
+            self._last_began_ms, self._last_number = self._task_began_ms, self._begun
             return self._last
         finally:
             # Here and not in a callback: whoever asks when it is done must find none that runs.
