@@ -61,7 +61,6 @@ class Surveyor:
         # How many surveys were begun, and which of them the last one is.
         self._last_number = 0
         self._task: asyncio.Task[Survey] | None = None
-        self._task_began_ms = 0
         self._begun = 0
         self._sampler: asyncio.Task[None] | None = None
         self._asked_ms = 0
@@ -107,21 +106,18 @@ class Surveyor:
             is_newer = self._last_number > begun_before or self._last_began_ms >= oldest_ms
             if self._last is not None and is_newer:
                 return self._last
-            task = self._task
-            if task is None:
-                task = self._task = asyncio.ensure_future(self._take_next())
-                self._task_began_ms = self._steady_ms()
-                self._begun += 1
-            is_fresh = self._begun > begun_before or self._task_began_ms >= oldest_ms
+            if self._task is None:
+                self._task = asyncio.ensure_future(self._take_next())
             # Whoever gives up waiting leaves it to the others.
-            survey = await asyncio.shield(task)
-            if is_fresh:
-                return survey
+            await asyncio.shield(self._task)
 
     async def _take_next(self) -> Survey:
+        began_ms = self._steady_ms()
+        self._begun += 1
+        number = self._begun
         try:
             self._last = await self._take()
-            self._last_began_ms, self._last_number = self._task_began_ms, self._begun
+            self._last_began_ms, self._last_number = began_ms, number
             return self._last
         finally:
             # Here and not in a callback: whoever asks when it is done must find none that runs.
