@@ -220,7 +220,7 @@ def check_retention(
                 warning(
                     "retention",
                     f"{name} on {topic}",
-                    f"{counted(count, 'record')} that it has not read are about to be deleted",
+                    f"{counted(count, 'record')} that it has not read will soon be deleted",
                     why=f"they are older than {share:.0%} of retention.ms"
                     f" ({seen.configs.get(topic, {}).get('retention.ms')})",
                     next_step=f"raise it in time: `anabranch configs alter --topic {topic} --set"

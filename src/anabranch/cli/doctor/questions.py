@@ -153,7 +153,7 @@ def judge_sharing(group: Group, progress: "GroupProgress") -> list[Finding]:
                 problem(
                     "cooperation",
                     subject,
-                    f"{counted(len(given_up), 'record')} wait for somebody to decide",
+                    f"somebody must decide about {counted(len(given_up), 'record')}",
                     why="they failed too often, and the other records of their keys wait with them",
                     next_step=f"{look}; then `anabranch groups release {place} --all`, or skip, or"
                     " dlq",
