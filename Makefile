@@ -10,7 +10,7 @@ BROWSER_STAMP := $(VENV)/.installed-browser
 DOCS_STAMP := $(VENV)/.installed-docs
 SPARK_TESTS := $(addprefix tests/spark/,test_on_spark.py test_spark_crashes.py test_spark_packaging.py)
 
-.PHONY: run demo test setup setup-spark setup-browser setup-docs lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions compat-java compat-answers compat-kcat compat-go compat-streams compat-connect compat-spark crash-spark test-spark-packaging docs docs-serve lock clean help
+.PHONY: run demo test setup setup-spark setup-browser setup-docs lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions bench-console compat-java compat-answers compat-kcat compat-go compat-streams compat-connect compat-spark crash-spark test-spark-packaging docs docs-serve lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -93,6 +93,9 @@ bench-branches: setup ## branch topics: cost of filtered fetches, a group at wor
 
 bench-cooperative: setup ## many workers on one partition, beside Apache Kafka and Parallel Consumer
 	$(BIN)/python bench/cooperative.py
+
+bench-console: setup ## the console with 1,000 groups and 10,000 partitions: pages, and what watching costs
+	$(BIN)/python bench/console.py
 
 bench-transactions: setup ## transactional produce of the Java client, beside Apache Kafka
 	$(BIN)/python bench/transactions.py
