@@ -282,10 +282,14 @@ async def act(request: Request, console: Console, group_id: str) -> Page | Respo
     return RedirectResponse(address, 303)
 
 
+def _plain(committed: CommittedOffset | None) -> str:
+    offset = _offset_of(committed)
+    return "none" if offset is None else str(offset)
+
+
 def _audited(steps: Sequence[Step]) -> str:
     told = [
-        f"{step.topic}-{step.partition}:{words.number(_offset_of(step.before))}"
-        f">{words.number(_offset_of(step.after))}"
+        f"{step.topic}-{step.partition}:{_plain(step.before)}>{_plain(step.after)}"
         for step in steps[:_AUDITED_MAX]
     ]
     more = len(steps) - len(told)
