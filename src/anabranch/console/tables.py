@@ -10,14 +10,15 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
+from anabranch.broker.survey_reading import Slices
 from anabranch.console.words import MISSING
 from anabranch.observe import logs
 
@@ -90,6 +91,8 @@ class Table(Generic[Row]):
     empty: str
     _prefix: str
     _query: QueryParams
+    # The rows of this page as HTML, as far as they are made.
+    _made: list[Markup] = field(default_factory=list)
 
     @property
     def first(self) -> int:
@@ -98,6 +101,29 @@ class Table(Generic[Row]):
     @property
     def last(self) -> int:
         return self.first + len(self.rows) - 1 if self.rows else 0
+
+    @property
+    def body(self) -> Sequence[Markup]:
+        """The rows of this page as HTML."""
+        for row in self.rows[len(self._made) :]:
+            self._made.append(self._row_html(row))
+        return self._made
+
+    async def make_body(self, slices: Slices) -> None:
+        """Make the body in turns with whoever else wants the loop."""
+        while len(self._made) < len(self.rows):
+            self._made.append(self._row_html(self.rows[len(self._made)]))
+            if slices.is_over:
+                await slices.pause()
+
+    def _row_html(self, row: Row) -> Markup:
+        cells = [
+            f'<td class="number">{escape(column.cell(row))}</td>'
+            if column.is_number
+            else f"<td>{escape(column.cell(row))}</td>"
+            for column in self.columns
+        ]
+        return Markup("<tr>" + "".join(cells) + "</tr>\n")
 
     def key(self, name: str) -> str:
         """The name of one of this table's parameters in the address."""
