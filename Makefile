@@ -100,6 +100,9 @@ bench-console: setup ## the console with 1,000 groups and 10,000 partitions: pag
 bench-transactions: setup ## transactional produce of the Java client, beside Apache Kafka
 	$(BIN)/python bench/transactions.py
 
+bench-spark: setup-spark ## format("anabranch") beside Spark's own connector (needs Java 17 and Maven)
+	$(BIN)/python bench/spark.py
+
 compat-java: setup ## the Java client and Kafka's own tools against us (needs Java 17 and Maven)
 	$(BIN)/python compat/java/run.py
 

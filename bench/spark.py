@@ -74,7 +74,7 @@ QUICK = Plan(
     has_warm_up=False,
     small_batches=5,
     latency_seconds=2.0,
-    work_rows=24_000,
+    work_rows=27_000,
 )
 
 

@@ -68,7 +68,7 @@ def measure_overhead(site: Site, server: ServerProcess, source: Source, batches:
         meter = None
         for number in range(warm_up + batches):
             if number == warm_up:
-                meter = Meter(site.spark, server)
+                meter = Meter(site, server)
             for partition in range(PARTITIONS):
                 producer.produce(topic, b"x" * 100, b"key", partition)
             producer.flush(QUERY_SECONDS)

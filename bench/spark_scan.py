@@ -88,7 +88,7 @@ class Scans:
     def batch(self, source: Source) -> Sample:
         """All of the topic in one batch query."""
         frame = read(self._spark, source, self._server, self._topic)
-        meter = Meter(self._spark, self._server)
+        meter = Meter(self._site, self._server)
         frame.write.format("noop").mode("overwrite").save()
         return self._sample("scan, batch", source, self._rows, meter.read(), None, plan_of(frame))
 
@@ -110,7 +110,7 @@ class Scans:
                 if time.perf_counter() - began > QUERY_SECONDS or not query.isActive:
                     raise SparkBenchError(f"{case}: no batch was done; {query.exception()}")
                 time.sleep(_POLL_S)
-            meter = Meter(self._spark, self._server)
+            meter = Meter(self._site, self._server)
             start_s = time.perf_counter() - began
             first = progress.batchId
             if not query.awaitTermination(QUERY_SECONDS):

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ VALUE_BYTES = 100
 QUERY_SECONDS = 240
 _CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _LIMIT_S = 60
+_WATCH_INTERVAL_S = 0.5
 _LOG4J = """rootLogger.level = fatal
 rootLogger.appenderRef.stderr.ref = STDERR
 appender.stderr.type = Console
@@ -103,6 +105,7 @@ class Site:
 
     work: Path
     spark: SparkSession = field(init=False)
+    watch: CpuWatch = field(init=False)
 
     @contextmanager
     def session(self, slots: int, **more: str) -> Iterator[SparkSession]:
@@ -130,9 +133,11 @@ class Site:
         }
         builder = SparkSession.builder.master(f"local[{slots}]").appName("bench-spark")
         self.spark = builder.config(map={**settings, **more}).getOrCreate()
+        self.watch = CpuWatch(jvm_pid(self.spark))
         try:
             yield self.spark
         finally:
+            self.watch.close()
             self.spark.stop()
 
     def close(self) -> None:
@@ -183,6 +188,61 @@ class Cost:
         return self.jvm_s + self.python_s
 
 
+class CpuWatch:
+    """CPU seconds of the JVM and of all processes below it, ended ones included.
+
+    Spark's daemon ends workers that were idle for a minute, and ignores how: their times are in no
+    parent's account. So all of them are looked at twice a second, and remembered.
+    """
+
+    def __init__(self, jvm: int) -> None:
+        self._jvm = jvm
+        self._seen: dict[tuple[int, str], float] = {}
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(_WATCH_INTERVAL_S):
+            self.read()
+
+    def read(self) -> tuple[float, float]:
+        """Of the JVM, and of the others so far."""
+        with self._lock:
+            jvm_s = 0.0
+            for pid, started, cpu_s in self._processes():
+                if pid == self._jvm:
+                    jvm_s = cpu_s
+                else:
+                    self._seen[pid, started] = cpu_s
+            return jvm_s, sum(self._seen.values())
+
+    def _processes(self) -> Iterator[tuple[int, str, float]]:
+        children: dict[int, list[int]] = {}
+        stats: dict[int, list[str]] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                except OSError:
+                    continue  # it has ended meanwhile
+                children.setdefault(int(stat[1]), []).append(int(entry.name))
+                stats[int(entry.name)] = stat
+        left = [self._jvm]
+        while left:
+            pid = left.pop()
+            if pid in stats:
+                stat = stats[pid]
+                ticks = int(stat[11]) + int(stat[12])
+                yield pid, stat[19], ticks / _CLOCK_TICKS_PER_SECOND
+            left += children.get(pid, ())
+
+
 class Meter:
     """Starts when it is made; reads what was spent since then.
 
@@ -190,15 +250,15 @@ class Meter:
     This process, from which queries are started, does no work for them and is not counted.
     """
 
-    def __init__(self, spark: SparkSession, server: ServerProcess) -> None:
-        self._jvm = jvm_pid(spark)
+    def __init__(self, site: Site, server: ServerProcess) -> None:
+        self._watch = site.watch
         self._server = server
-        self._spark_s, self._broker_s = spark_cpu(self._jvm), server.cpu_seconds()
+        self._spark_s, self._broker_s = self._watch.read(), server.cpu_seconds()
         self._began = time.perf_counter()
 
     def read(self) -> Cost:
         seconds = time.perf_counter() - self._began
-        jvm_s, python_s = spark_cpu(self._jvm)
+        jvm_s, python_s = self._watch.read()
         return Cost(
             seconds=seconds,
             jvm_s=jvm_s - self._spark_s[0],
@@ -210,28 +270,6 @@ class Meter:
 def jvm_pid(spark: SparkSession) -> int:
     jvm: Any = spark.sparkContext._jvm
     return int(jvm.java.lang.ProcessHandle.current().pid())
-
-
-def spark_cpu(jvm: int) -> tuple[float, float]:
-    """CPU seconds of the JVM, and of all processes below it, ended ones included."""
-    children: dict[int, list[int]] = {}
-    times: dict[int, tuple[float, float]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has ended meanwhile
-            children.setdefault(int(stat[1]), []).append(int(entry.name))
-            own, waited = int(stat[11]) + int(stat[12]), int(stat[13]) + int(stat[14])
-            times[int(entry.name)] = own / _CLOCK_TICKS_PER_SECOND, waited / _CLOCK_TICKS_PER_SECOND
-    own_s, below_s = times[jvm]
-    left = list(children.get(jvm, ()))
-    while left:
-        pid = left.pop()
-        below_s += sum(times[pid])
-        left += children.get(pid, ())
-    return own_s, below_s
 
 
 # Topics -------------------------------------------------------------------------------------------

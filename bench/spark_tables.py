@@ -8,7 +8,7 @@ from statistics import median
 
 from spark_latency import PHASES, Latency, Overhead
 from spark_scan import Sample
-from spark_site import CONNECTOR, OURS
+from spark_site import CONNECTOR, OURS, PARTITIONS
 from spark_work import WORK_S, Worked
 
 GOAL_ROWS_PER_S = 500_000
@@ -98,7 +98,7 @@ def work_table(runs: Sequence[Worked]) -> str:
     )
     rows = []
     for one in runs:
-        gain, added = speed_up(one, runs), max(1, one.branches)
+        gain, added = speed_up(one, runs), one.tasks / PARTITIONS
         rows.append(
             (
                 *(f"`{one.source}`", one.broker, str(one.tasks), f"{one.batch_s:.2f}"),
@@ -112,7 +112,7 @@ def work_table(runs: Sequence[Worked]) -> str:
 
 def speed_up(run: Worked, runs: Sequence[Worked]) -> float:
     """Against Spark's connector on the same broker."""
-    base = next(one for one in runs if one.broker == run.broker and not one.branches)
+    base = next(one for one in runs if (one.broker, one.source) == (run.broker, CONNECTOR.label))
     return base.batch_s / run.batch_s
 
 

@@ -75,7 +75,7 @@ def measure_work(
 ) -> Worked:
     """All records of a topic through the pipeline."""
     frame = _worked(stream(site.spark, source, server, topic))
-    meter = Meter(site.spark, server)
+    meter = Meter(site, server)
     with site.query(frame, availableNow=True) as query:
         finish(query)
         cost = meter.read()
