@@ -23,7 +23,7 @@ def own_broker(folder: Path, settings: Mapping[str, str], *, port: int = 0) -> I
 
     Gives its address; port 0 is any free one.
     """
-    port = port or _free_port()
+    port = port or free_port()
     address = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "anabranch.cli", "serve"]
     given = {
@@ -52,7 +52,8 @@ def own_broker(folder: Path, settings: Mapping[str, str], *, port: int = 0) -> I
             process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody has now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

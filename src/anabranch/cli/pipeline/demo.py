@@ -16,7 +16,7 @@ import click
 
 from anabranch.cli.options import debug_option, examples, format_option
 from anabranch.cli.output import note
-from anabranch.cli.own_broker import create_topics, own_broker
+from anabranch.cli.own_broker import create_topics, free_port, own_broker
 from anabranch.cli.pipeline.needs import check_needs
 from anabranch.cli.pipeline.run import reporter
 
@@ -76,8 +76,10 @@ def demo(rate: int, limit_s: float | None, master: str | None, output_format: st
     quiet_logs()
     with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as work:
         folder = Path(work)
-        with own_broker(folder, {}) as bootstrap_server:
+        console = f"localhost:{free_port()}"
+        with own_broker(folder, {"console.listeners": console}) as bootstrap_server:
             note(f"A broker is ready on {bootstrap_server}, and orders are coming; Spark starts.")
+            note(f"Watch it in a browser: http://{console}")
             create_topics(bootstrap_server, [(TOPIC, PARTITIONS), (OUTPUT, PARTITIONS)])
             source = {
                 "kafka.bootstrap.servers": bootstrap_server,
