@@ -4,8 +4,8 @@ One survey is shared by all who ask while it is fresh. Nothing is surveyed until
 then on samples are taken every few seconds, for rates and history, until nobody has asked for some
 minutes: a broker that nobody watches pays nothing.
 
-A survey works in slices of half a millisecond, so each group and topic is told as it was when its
-turn came. What cannot be read is left out, and never fails the rest.
+A survey works in slices of a fraction of a millisecond, so each group and topic is told as it was
+when its turn came. What cannot be read is left out, and never fails the rest.
 """
 
 import asyncio

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # How long a survey works before it lets others have the loop, and after how many partitions it
 # looks at the clock.
-SLICE_S = 0.0005
+SLICE_S = 0.0002
 _GLANCE = 16
 
 Key = tuple[str, int]  # topic and partition

@@ -31,7 +31,7 @@ Counters begin at 0 with each start of the broker, but for `anabranch_messages_i
 No metric has a member or a client in its labels. How many series there are goes with the number of
 topics, groups and partitions: `metrics.granularity` leaves out those by partition, or by topic as
 well, and `metrics.series.max` bounds them all. A scrape costs some microseconds for each series, in
-slices of half a millisecond, so that it holds up nobody else.
+slices of a fifth of a millisecond, so that it holds up nobody else.
 
 `protocol` is `classic` or `consumer`. `cause` is one of `join`, `leave`, `session-expired` (not
 heard from for a session), `rebalance-timeout` (did not do in time what a rebalance asked of it),

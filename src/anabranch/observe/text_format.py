@@ -11,10 +11,8 @@ from anabranch.observe.metrics import (
     Families,
     Histogram,
     Kind,
-    Labels,
     Metric,
     Stream,
-    Value,
     Values,
 )
 
@@ -43,7 +41,7 @@ class TextWriter:
         # How many were not written, because there were that many already.
         self.left_out = 0
         self._series_max = series_max
-        self._escaped: dict[str, str] = {}
+        self._escape = _Escaped().__getitem__
 
     @property
     def content_type(self) -> str:
@@ -55,6 +53,7 @@ class TextWriter:
         series_max = self._series_max if metric.labels else None
         pairs = values.pairs if isinstance(values, Stream) else values.items()
         yield self._head(metric)
+        template, escape = _template(metric), self._escape
         count, left_out = 0, 0
         for labels, value in pairs:
             if series_max is not None and self.series + count >= series_max:
@@ -62,7 +61,10 @@ class TextWriter:
                 yield ""
                 continue
             count += 1
-            yield self._series(metric, labels, value)
+            if isinstance(value, Histogram):
+                yield _histogram(metric, [escape(label) for label in labels], value)
+            else:
+                yield template % (*map(escape, labels), value)
         self.series += count
         self.left_out += left_out
 
@@ -78,33 +80,33 @@ class TextWriter:
             documentation = documentation.replace('"', r"\"")
         return f"# HELP {name} {documentation}\n# TYPE {name} {metric.kind.value}\n"
 
-    def _series(self, metric: Metric, labels: Labels, value: Value) -> str:
-        text = self._labels(metric.labels, labels)
-        if isinstance(value, Histogram):
-            return self._histogram(metric.name, text, value)
-        return f"{metric.name}{{{text}}} {value}\n" if text else f"{metric.name} {value}\n"
 
-    def _labels(self, names: Labels, labels: Labels) -> str:
-        escaped = self._escaped
-        parts = []
-        for name, label in zip(names, labels, strict=True):
-            text = escaped.get(label)
-            if text is None:
-                text = label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-                escaped[label] = text
-            parts.append(f'{name}="{text}"')
-        return ",".join(parts)
+class _Escaped(dict[str, str]):
+    """Labels as they are written, each made once: most come again and again."""
 
-    @staticmethod
-    def _histogram(name: str, text: str, histogram: Histogram) -> str:
-        before = f"{text}," if text else ""
-        after = f"{{{text}}}" if text else ""
-        lines, total = [], 0
-        for bound, count in zip((*histogram.bounds_s, "+Inf"), histogram.counts, strict=True):
-            total += count
-            lines.append(f'{name}_bucket{{{before}le="{bound}"}} {total}\n')
-        lines.append(f"{name}_count{after} {total}\n{name}_sum{after} {histogram.sum_s}\n")
-        return "".join(lines)
+    def __missing__(self, label: str) -> str:
+        text = label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        self[label] = text
+        return text
+
+
+def _template(metric: Metric) -> str:
+    """The line of a series, to be filled with labels and a value."""
+    names = ",".join(f'{name}="%s"' for name in metric.labels)
+    return f"{metric.name}{{{names}}} %s\n" if names else f"{metric.name} %s\n"
+
+
+def _histogram(metric: Metric, labels: list[str], histogram: Histogram) -> str:
+    name = metric.name
+    text = ",".join(f'{n}="{label}"' for n, label in zip(metric.labels, labels, strict=True))
+    before = f"{text}," if text else ""
+    after = f"{{{text}}}" if text else ""
+    lines, total = [], 0
+    for bound, count in zip((*histogram.bounds_s, "+Inf"), histogram.counts, strict=True):
+        total += count
+        lines.append(f'{name}_bucket{{{before}le="{bound}"}} {total}\n')
+    lines.append(f"{name}_count{after} {total}\n{name}_sum{after} {histogram.sum_s}\n")
+    return "".join(lines)
 
 
 def render_text(families: Families, accept: str = "") -> tuple[bytes, str]:
