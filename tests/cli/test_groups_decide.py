@@ -101,6 +101,24 @@ def test_a_record_is_released(groups: Groups, blocked: Blocked) -> None:
     assert [(offset, one.attempt) for offset, one in sorted(again.items())] == [(0, 1), (2, 1)]
 
 
+def test_tsv_and_the_doctor_see_them(
+    groups: Groups, blocked: Blocked, run: Callable[..., Result]
+) -> None:
+    """What waits for a decision is a table for programs, and a problem that doctor finds."""
+    blocked.reject(0)
+    result = groups("skip", *blocked.place(), "--all", "--dry-run", "--format", "tsv")
+    head, row = [line.split("\t") for line in result.out.splitlines()]
+    assert head[3:] == ["OFFSET", "KEY-HASH", "ATTEMPTS", "BEFORE", "AFTER", "REASON"]
+    assert row[:4] == [blocked.group, blocked.topic, "0", "0"] and row[-1] == "no 0"
+    server = ("--bootstrap-server", blocked.kit.bootstrap)
+    seen = run("doctor", "--only", "broker", "--watch", "0", "--format", "json", *server)
+    assert seen.code == 1
+    problems = {
+        (one["check"], one["subject"]) for one in seen.document if one["status"] == "problem"
+    }
+    assert ("cooperation", f"{blocked.group} on {blocked.topic}-0") in problems
+
+
 def test_records_of_a_key_are_skipped(groups: Groups, blocked: Blocked) -> None:
     """The key goes on behind them; the stable offset is told before and after."""
     blocked.reject(0, 1)

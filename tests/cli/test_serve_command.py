@@ -8,6 +8,7 @@ import click
 import pytest
 
 from anabranch.cli.serve import serve
+from anabranch.config.console_settings import CONSOLE_LISTENERS
 from anabranch.config.group_config import serves_consumer_protocol
 from anabranch.config.load import load_settings
 from anabranch.config.serve_flags import SERVE_FLAGS
@@ -30,6 +31,16 @@ def test_what_is_passed_on(run: Callable, monkeypatch: pytest.MonkeyPatch) -> No
         ("my.properties", ["a=1", "b=2"], False),
         (None, [], True),
     ]
+
+
+def test_where_the_console_is(run: Callable) -> None:
+    """The help has the flag, and what it is given counts as the setting's value."""
+    assert "--console HOST:PORT" in run("serve", "--help").out
+    settings = load_settings(environ={}, overrides=["--console=localhost:8081"])
+    assert settings.get_list(CONSOLE_LISTENERS) == ("localhost:8081",)
+    assert str(settings.source(CONSOLE_LISTENERS)) == "--console"
+    nowhere = load_settings(environ={}, overrides=["--console="])
+    assert nowhere.get_list(CONSOLE_LISTENERS) == ()
 
 
 def test_check(start: Callable, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from command_result import Result
 from confluent_kafka.admin import NewTopic
 from groups_kit import TIMEOUT_S, GroupsKit
 
+from anabranch.cli.doctor import questions
 from anabranch.wire.messages.end_txn import END_TXN, EndTxnRequest
 from anabranch.wire.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from anabranch.wire.messages.produce import PRODUCE
@@ -271,9 +272,14 @@ def test_abort_has_to_know_what(transactions: Transactions, opened: Open) -> Non
 
 
 def test_find_hanging(
-    transactions: Transactions, opened: Open, kit: GroupsKit, group_broker: BrokerProcess
+    transactions: Transactions,
+    opened: Open,
+    kit: GroupsKit,
+    group_broker: BrokerProcess,
+    run: Callable[..., Result],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Open in a partition, and of no coordinator: that is found, and the way out shown."""
+    """Open in a partition, and of no coordinator: that is found, by doctor too, with a way out."""
     kit.admin.create_topics(
         [NewTopic(f"{opened.topic}.cut", 2, 1, config={"branch.source.topic": opened.topic})]
     )[f"{opened.topic}.cut"].result(TIMEOUT_S)
@@ -287,6 +293,14 @@ def test_find_hanging(
     assert (row["topic"], row["partition"], row["producer_id"]) == (opened.topic, 1, hanging)
     way_out = f"abort --topic {opened.topic} --partition 1 --start-offset {row['start_offset']}"
     assert way_out in result.err
+    with monkeypatch.context() as patched:
+        patched.setattr(questions, "_TRANSACTION_MS", 0)
+        server = ("--bootstrap-server", group_broker.bootstrap)
+        seen = run("doctor", "--only", "broker", "--watch", "0", "--format", "json", *server)
+    assert seen.code == 1
+    (found,) = [one for one in seen.document if one["check"] == "transactions"]
+    assert (found["status"], found["subject"]) == ("problem", f"{opened.topic}-1")
+    assert way_out in found["next_step"]
     result = transactions("find-hanging", "--topic", opened.topic)
     assert len(result.out.splitlines()) == 1, "it was written to a moment ago"
     assert transactions(*way_out.split(), "--yes").code == 0

@@ -17,6 +17,7 @@ anabranch serve
 anabranch serve server.properties
 anabranch serve --override listeners=PLAINTEXT://localhost:19092 --override log.dirs=/tmp/data
 anabranch serve server.properties --check
+anabranch serve --console localhost:8081
 anabranch serve --consumer-session-timeout-ms 30000 --consumer-assignors range
 """
     )
@@ -52,6 +53,11 @@ anabranch serve --consumer-session-timeout-ms 30000 --consumer-assignors range
     "--enable-new-protocol/--no-enable-new-protocol",
     default=None,
     help="Sets group.coordinator.rebalance.protocols to classic,consumer or to classic only.",
+)
+@click.option(
+    "--console",
+    metavar="HOST:PORT",
+    help="Sets console.listeners: where the web console is served; '' is nowhere.",
 )
 @click.option("--check", is_flag=True, help="Check the configuration and exit.")
 @debug_option

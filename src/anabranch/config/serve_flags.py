@@ -5,6 +5,7 @@ bounds moves the bound, unless somebody set that too: who writes a value on the 
 it, and Kafka's bounds are narrow.
 """
 
+from anabranch.config.console_settings import CONSOLE_LISTENERS
 from anabranch.config.consumer_group_settings import (
     HEARTBEAT_INTERVAL,
     PROTOCOLS,
@@ -18,5 +19,6 @@ SERVE_FLAGS: dict[str, str] = {
     "--consumer-max-group-size": "group.consumer.max.size",
     "--enable-new-protocol": PROTOCOLS,
     "--no-enable-new-protocol": PROTOCOLS,
+    "--console": CONSOLE_LISTENERS,
 }
 """Each flag with the setting it stands for."""
