@@ -25,6 +25,7 @@ from anabranch.observe.metrics import Families
 from anabranch.server.admission import Admission, Limits
 from anabranch.server.dispatch import Dispatch, last_calls
 from anabranch.server.listener import Listener
+from anabranch.server.service_manager import READY, STOPPING, tell_service_manager
 
 if TYPE_CHECKING:
     from anabranch.server.metrics_listener import MetricsListener
@@ -194,7 +195,9 @@ async def _serve(settings: Settings, properties_path: str | None, overrides: Seq
         server.broker.close()
         raise
     _print_banner(server, properties_path, overrides)
+    tell_service_manager(READY)
     await stopping.wait()
+    tell_service_manager(STOPPING)
     logs.info("broker.stopping")
     await server.stop()
     logs.info("broker.stopped")
