@@ -225,7 +225,7 @@ class Watched:
         """Go there, until the page is live if it is one that is."""
         self.page.goto(address, wait_until="load")
         if self.page.query_selector("#live"):
-            self.page.wait_for_function("document.getElementById('live-state').textContent=='live'")
+            eventually(lambda: self.page.inner_text("#live-state") == "live", f"{address} is live")
 
     def table(self, name: str) -> list[dict[str, str]]:
         """The rows that a table shows, by the heads of its columns."""

@@ -34,7 +34,12 @@ def busy(world: World) -> Iterator[World]:
     hired[1].ask("hold")
     hired[2].ask("hold")
     transaction = Producer(
-        {"bootstrap.servers": world.bootstrap, "transactional.id": "walk", "log_level": 0}
+        {
+            "bootstrap.servers": world.bootstrap,
+            "transactional.id": "walk",
+            "transaction.timeout.ms": 900_000,
+            "log_level": 0,
+        }
     )
     transaction.init_transactions(60)
     transaction.begin_transaction()
@@ -150,8 +155,8 @@ def test_pages_are_used_by_keyboard(browser: Browser, busy: World) -> None:
         assert at.page.evaluate("document.activeElement.id") == "find"
         at.page.keyboard.type("walk-bill")
         at.page.keyboard.press("Enter")
-        at.page.wait_for_load_state("load")
-        assert "walk-billing" in at.page.inner_text("main")
+        at.page.wait_for_url(lambda address: "walk-classic" not in address)
+        eventually(lambda: "walk-billing" in at.page.inner_text("main"), "it is found")
 
 
 def test_sorting_and_themes(browser: Browser, busy: World) -> None:
