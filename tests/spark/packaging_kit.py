@@ -21,7 +21,7 @@ from source_kit import create, numbered, produce
 
 from support.broker_process import wait_until
 
-LIMIT_S = 300
+LIMIT_S = 600
 PARTITIONS = 2
 RECORDS = 1000
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -35,7 +35,7 @@ def environment(**more: str) -> dict[str, str]:
         **os.environ,
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_MEMORY": "512m",
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_PYTHON": sys.executable,
         **more,
@@ -131,9 +131,13 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
     master += ["--port", str(port), "--webui-port", "0"]
     with service(master, folder / "master", port, PYTHONPATH=""):
         worker = [program, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1"]
-        worker += ["--cores", "2", "--memory", "1g", "--webui-port", "0", address]
+        worker += ["--cores", "2", "--memory", "1g", "--webui-port", "0"]
+        homes = [folder / f"worker-{number}" for number in range(workers)]
         with all_of(
-            [service(worker, folder / f"worker-{n}", None, PYTHONPATH="") for n in range(workers)]
+            [
+                service([*worker, "--work-dir", str(home), address], home, None, PYTHONPATH="")
+                for home in homes
+            ]
         ) as logs:
             for log in logs:
                 assert wait_until(
@@ -167,7 +171,8 @@ def packed_environment(folder: Path) -> Path:
     here = Path(pyspark.__file__).parents[1]
     for name in needed_files("anabranch", "pyarrow", "pandas"):
         # The wheel is there already; what leads to this checkout shall not be.
-        if not name.startswith(("anabranch", "__editable__")):
+        is_ours = name.startswith(("anabranch", "__editable__"))
+        if not is_ours and (here / name).exists():
             (target / name).symlink_to(here / name)
     archive = folder / "environment.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1, dereference=False) as packed:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from java_there import WITHOUT_JAVA, has_java
@@ -128,12 +129,17 @@ def run_until_read(bootstrap: str, folder: Path, topic: str, *where: str) -> Non
             stdout=log,
             stderr=log,
         )
+
+    def batches() -> list[Any]:
+        lines = (folder / "out.log").read_text(errors="replace").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    def is_done() -> bool:
+        is_told = sum(batch["rows"] for batch in batches()) >= RECORDS
+        return is_told and lags(bootstrap, folder.name, topic) == [0, 0]
+
     try:
-        done = wait_until(
-            lambda: process.poll() is not None or lags(bootstrap, folder.name, topic) == [0, 0],
-            LIMIT_S,
-            0.5,
-        )
+        done = wait_until(lambda: process.poll() is not None or is_done(), LIMIT_S, 0.5)
         text = (folder / "out.log").read_text(errors="replace")
         assert done and process.poll() is None, text[-4000:]
         process.send_signal(signal.SIGTERM)
@@ -144,9 +150,8 @@ def run_until_read(bootstrap: str, folder: Path, topic: str, *where: str) -> Non
             process.wait(30)
     text = (folder / "out.log").read_text(errors="replace")
     assert code == 0, text[-4000:]
-    batches = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-    assert sum(batch["rows"] for batch in batches) == RECORDS, text[-4000:]
-    assert batches[-1]["lag"] == 0
+    assert sum(batch["rows"] for batch in batches()) == RECORDS, text[-4000:]
+    assert batches()[-1]["lag"] == 0
 
 
 def check_summaries(bootstrap: str, output: str) -> None:
