@@ -10,7 +10,7 @@ BROWSER_STAMP := $(VENV)/.installed-browser
 DOCS_STAMP := $(VENV)/.installed-docs
 SPARK_TESTS := $(addprefix tests/spark/,test_on_spark.py test_spark_crashes.py test_spark_packaging.py)
 
-.PHONY: run demo test setup setup-spark setup-browser setup-docs lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions bench-spark bench-console compat-java compat-answers compat-kcat compat-go compat-streams compat-connect compat-spark crash-spark test-spark-packaging docs docs-serve lock clean help
+.PHONY: run demo test test-browser browser setup setup-spark setup-browser setup-docs lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions bench-spark bench-console compat-java compat-answers compat-kcat compat-go compat-streams compat-connect compat-spark crash-spark test-spark-packaging docs docs-serve lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -33,7 +33,7 @@ $(SPARK_STAMP): $(STAMP) requirements-spark.lock
 	@touch $(SPARK_STAMP)
 
 # What drives the browser is in requirements-browser.lock; the browser itself is Debian's Chromium.
-setup-browser: $(BROWSER_STAMP) ## the same with Playwright, and Chromium where it can be installed
+setup-browser: $(BROWSER_STAMP) ## the same with Playwright, which drives a browser
 
 $(BROWSER_STAMP): $(STAMP) requirements-browser.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.lock
@@ -58,7 +58,7 @@ lint: setup-spark ## ruff, mypy --strict, import layers
 	$(BIN)/lint-imports
 
 test: setup-spark lint ## lint and run the tests
-	$(BIN)/pytest -n auto --dist loadfile $(addprefix --ignore=,$(SPARK_TESTS))
+	$(BIN)/pytest -n auto --dist loadfile --ignore=tests/browser $(addprefix --ignore=,$(SPARK_TESTS))
 	@echo "and those on Spark, which wants all cores:"
 	$(BIN)/pytest tests/spark/test_on_spark.py --durations 5
 	$(BIN)/pytest $(wordlist 2,3,$(SPARK_TESTS)) -k "test_spark_submit or test_spark_connect or python_workers"
@@ -68,6 +68,19 @@ crash-spark: setup-spark ## driver, workers and broker killed under queries on S
 
 test-spark-packaging: setup-spark ## jobs by spark-submit, Spark Connect, on a cluster (needs Java 17)
 	$(BIN)/pytest tests/spark/test_spark_packaging.py --durations 8
+
+CHROMIUM = $(firstword $(shell command -v chromium chromium-browser google-chrome))
+test-browser: setup-browser ## the console in a real browser (needs Chromium: `make browser`)
+	@test -n "$(CHROMIUM)" || { echo "No chromium, chromium-browser or google-chrome is on PATH."; \
+	  echo "As root \`make browser\` installs Debian's; else install one and try again."; exit 1; }
+	$(BIN)/pytest tests/browser -s --durations 5
+	@echo "Pictures of every page are in build/screenshots."
+
+browser:         ## install Chromium where Debian's packages are and this is root
+	@test -z "$(CHROMIUM)" || { echo "There is one: $(CHROMIUM)"; exit 0; }; \
+	  if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; \
+	  else echo "Install Chromium: \`sudo apt install chromium\`, or as your system does."; exit 1; fi
 
 fuzz: setup      ## the fuzz tests, ten minutes instead of seconds
 	ANABRANCH_FUZZ_SECONDS=600 $(BIN)/pytest tests/server -k fuzz --timeout 3600
