@@ -214,7 +214,7 @@ def _rate(pace: Pace, mine: Sequence[PartitionLag], at_ms: int) -> float | None:
 
 def _marked(rows: list[MemberRow]) -> list[MemberRow]:
     """The rows, with those marked that hold the others up or fall behind them."""
-    told = [row for row in rows if row.partitions and row.lag_records is not None]
+    told = [row for row in rows if _has_lag_to_tell(row)]
     if len(told) < 2:
         return rows
     total_lag = sum(row.lag_records or 0 for row in told)
@@ -222,10 +222,14 @@ def _marked(rows: list[MemberRow]) -> list[MemberRow]:
     marked = []
     for row in rows:
         why = ""
-        if row in told and (row.lag_ms or 0) >= SLOW_MIN_MS:
+        if _has_lag_to_tell(row) and (row.lag_ms or 0) >= SLOW_MIN_MS:
             why = _slow(row, total_lag, total_partitions)
         marked.append(dataclasses.replace(row, slow=why) if why else row)
     return marked
+
+
+def _has_lag_to_tell(row: MemberRow) -> bool:
+    return bool(row.partitions) and row.lag_records is not None
 
 
 def _slow(row: MemberRow, total_lag: int, total_partitions: int) -> str:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from anabranch.broker.broker import Broker
+from anabranch.broker.survey import GroupSummary
 from anabranch.coordinator.group.commands import CommittedOffset
 from anabranch.log.partition_log import PartitionLog
 from anabranch.model.errors import KafkaError
@@ -113,15 +114,15 @@ def _default(name: str) -> str:
 # Partitions -------------------------------------------------------------------------------------
 
 
-async def offset_rows(broker: Broker, group_id: str, wish: Wish) -> list[OffsetRow]:
-    """The partitions that are meant, as they are now. WishError when there are none."""
-    offsets = broker.groups.offsets(group_id)
+async def offset_rows(broker: Broker, summary: GroupSummary, wish: Wish) -> list[OffsetRow]:
+    """The partitions that are meant, as they are now. WishError when they are not there."""
+    offsets = broker.groups.offsets(summary.group_id)
     if wish.topic:
         keys = _of_topic(broker, wish)
     else:
         if wish.partitions:
             raise WishError("Partitions are numbers of one topic. Name the topic too.")
-        keys = await _of_group(broker, group_id)
+        keys = _of_group(broker, summary)
     rows = []
     for number, (name, partition) in enumerate(keys):
         if not (number + 1) % _SLICE:
@@ -169,10 +170,7 @@ def _of_topic(broker: Broker, wish: Wish) -> list[Key]:
     return [(topic.name, number) for number in sorted(numbers)]
 
 
-async def _of_group(broker: Broker, group_id: str) -> list[Key]:
-    summary = await broker.surveyor.group(group_id)
-    if summary is None:
-        return []
+def _of_group(broker: Broker, summary: GroupSummary) -> list[Key]:
     keys = {(one.topic, one.partition) for one in summary.partitions}
     # What members are subscribed to has partitions too, committed or not.
     for name in summary.topics:

@@ -14,6 +14,7 @@ from anabranch.broker.survey import GroupSummary
 from anabranch.console import words
 from anabranch.console.branch_sharing import branch_topics
 from anabranch.console.frame import Console, Page, action_route, not_found, page_route
+from anabranch.console.group_found import find_group
 from anabranch.console.pages import (
     group_assignment,
     group_lag,
@@ -63,19 +64,8 @@ def _tabs_of(console: Console, summary: GroupSummary) -> list[str]:
     return [key for key in _TABS if key != "sharing" or shares]
 
 
-async def find_group(console: Console, group_id: str) -> GroupSummary:
-    """The group of a page; 404 when there is none."""
-    summary = await console.broker.surveyor.group(group_id)
-    if summary is None:
-        raise not_found(
-            f"There is no group {group_id}. A group is there from its first member or its first "
-            "committed offset on, until it is deleted or its offsets expire."
-        )
-    return summary
-
-
 async def make(request: Request, console: Console) -> Page:
-    summary = await find_group(console, request.path_params["group"])
+    summary = await find_group(request, console, request.path_params["group"])
     tab = request.query_params.get("tab", "lag")
     # Whoever follows a link to what a group does not have any more sees why it is not there.
     if tab not in _TABS:
@@ -86,7 +76,7 @@ async def make(request: Request, console: Console) -> Page:
 
 async def act(request: Request, console: Console) -> Page | Response:
     """What the Offsets tab asks for."""
-    summary = await find_group(console, request.path_params["group"])
+    summary = await find_group(request, console, request.path_params["group"])
     page = await group_offsets.act(request, console, summary.group_id)
     if isinstance(page, Response):
         return page

@@ -14,6 +14,7 @@ from anabranch.broker.timeline_events import KeyRange
 from anabranch.broker.timeline_rebalance import uncovered
 from anabranch.console import words
 from anabranch.console.frame import Console, Page
+from anabranch.console.group_found import found_group
 from anabranch.console.group_members import partitions_text
 from anabranch.console.member_names import MemberNames
 from anabranch.console.tables import Column, Table, make_table
@@ -142,8 +143,7 @@ async def make_tab(request: Request, console: Console, group_id: str) -> Page:
     if isinstance(group, ConsumerGroup):
         rows = await _consumer_rows(broker, group)
     elif group is not None:
-        summary = await broker.surveyor.group(group_id)
-        rows = _classic_rows(group, summary) if summary is not None else []
+        rows = _classic_rows(group, found_group(request))
     since_ms = _since_ms(console, group_id)
     waits = _waits(broker, group, names, since_ms) if group is not None else []
     tables: list[Table[Any]] = [

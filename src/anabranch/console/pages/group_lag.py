@@ -8,6 +8,7 @@ from anabranch.broker.survey import GroupSummary, PartitionLag
 from anabranch.console import words
 from anabranch.console.branch_sharing import BranchedPartition, branch_topics, read_branched
 from anabranch.console.frame import Console, Page
+from anabranch.console.group_found import found_group
 from anabranch.console.lag_chart import make_chart
 from anabranch.console.member_names import MemberNames
 from anabranch.console.tables import Column, Table, make_table
@@ -119,21 +120,20 @@ BRANCHED_COLUMNS: list[Column[BranchedPartition]] = [
 
 async def make_tab(request: Request, console: Console, group_id: str) -> Page:
     broker, query = console.broker, request.query_params
-    summary: GroupSummary | None = await broker.surveyor.group(group_id)
-    partitions = summary.partitions if summary is not None else ()
+    summary = found_group(request)
     names = MemberNames(broker.groups.group(group_id))
     tables: list[Table[Any]] = [
         make_table(
             "partitions",
             _columns(names, broker.now_ms()),
-            partitions,
+            summary.partitions,
             query,
             sort="-lag",
             empty="The group has committed nothing and has no partitions.",
             is_only=False,
         )
     ]
-    branched = _branched(console, summary) if summary is not None else []
+    branched = _branched(console, summary)
     if branched:
         tables.append(make_table("sources", BRANCHED_COLUMNS, branched, query, is_only=False))
     history = broker.surveyor.history(group_id)

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from anabranch.console import words
 from anabranch.console.frame import Console, Page
+from anabranch.console.group_found import found_group
 from anabranch.console.group_members import MemberPaces, MemberRow, member_rows, partitions_text
 from anabranch.console.tables import Column, make_table
 
@@ -151,12 +152,10 @@ def columns(now_ms: int, epoch_title: str) -> list[Column[MemberRow]]:
 
 async def make_tab(request: Request, console: Console, group_id: str) -> Page:
     broker = console.broker
-    summary = await broker.surveyor.group(group_id)
-    rows: list[MemberRow] = []
-    if summary is not None:
-        paces = _paces.setdefault(console, MemberPaces())
-        rows = await member_rows(broker, summary, paces, broker.now_ms())
-    is_classic = summary is None or summary.type == "Classic"
+    summary = found_group(request)
+    paces = _paces.setdefault(console, MemberPaces())
+    rows = await member_rows(broker, summary, paces, broker.now_ms())
+    is_classic = summary.type == "Classic"
     table = make_table(
         "members",
         columns(broker.now_ms(), "Generation" if is_classic else "Epoch"),

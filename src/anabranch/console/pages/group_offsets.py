@@ -16,6 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from anabranch.console import words
 from anabranch.console.frame import Console, Page
+from anabranch.console.group_found import found_group
 from anabranch.console.guard import audit, check_action
 from anabranch.console.offset_plans import (
     STRATEGIES,
@@ -163,7 +164,7 @@ async def _make(
     rows: list[OffsetRow] = []
     plan: list[PlanRow] | None = None
     try:
-        rows = await offset_rows(broker, group_id, wish)
+        rows = await offset_rows(broker, found_group(request), wish)
         if wish.strategy:
             plan = await make_plan(broker, rows, target_of(broker, wish))
     except WishError as error:
