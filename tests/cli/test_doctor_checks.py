@@ -192,6 +192,27 @@ def test_lag_that_grows(before: int, after: int, is_told: bool) -> None:
         assert found.what == "its lag grew from 0 to 1000, by 500 records a second"
 
 
+def test_lag_of_groups_that_are_new_or_left() -> None:
+    """A group that was not there before is not judged, one without members elsewhere."""
+    growing = seen(group(M1), rows=[row(0, 9000, owner=M1)], before=[row(0, 0, owner=M1)])
+    new = replace(growing, rows_before={})
+    assert of(check_groups(new), "growing-lag").status is Status.OK
+    left = replace(growing, looks=seen(group(), rows=[]).looks)
+    assert of(check_groups(left), "growing-lag").status is Status.OK
+    assert of(check_groups(growing), "growing-lag").status is Status.WARNING
+
+
+def test_the_topic_with_the_most_to_read_is_the_one_to_branch() -> None:
+    """Of several topics it is the one that the members are behind on."""
+    two = group(member(1, 0), member(2, 0, topic="other"), member(3))
+    other = replace(row(1, 100), topic="other")
+    survey = seen(two, rows=[row(5, 6, owner=M1), other])
+    survey = replace(survey, ranges={**survey.ranges, ("other", 0): (0, 100)})
+    assert "topics branch other --into 3" in str(of(check_groups(survey), "idle-members").next_step)
+    without = replace(survey, rows={"billing": []})
+    assert "branch orders" in str(of(check_groups(without), "idle-members").next_step)
+
+
 def test_members_without_work() -> None:
     """More members than partitions get the branch topic that has one for each."""
     crowd = group(M1, member(2, 1), member(3), member(4), member(5))
@@ -234,6 +255,16 @@ def test_records_that_are_about_to_go(safe_from: int | None, is_told: bool) -> N
     if is_told:
         assert found.what == "3 records that it has not read will soon be deleted"
         assert "older than 80% of retention.ms (1000)" in str(found.why)
+
+
+def test_records_that_are_gone_already_do_not_count() -> None:
+    """A group without commits, or behind the log's start, has only what is there before it."""
+    for committed in (None, 1):
+        survey = seen(group(M1), rows=[row(committed, 10, start=5, owner=M1)])
+        (found,) = check_retention(survey, {("orders", 0): 7}, 0.8)
+        assert found.what.startswith("2 records")
+        (well,) = check_retention(survey, {("orders", 0): 5}, 0.8)
+        assert well.status is Status.OK
 
 
 def sharing(**given: object) -> list[Finding]:
