@@ -115,6 +115,10 @@ FULL = Plan(groups=1_000, partitions=10_000, repeats=20, rounds=3, seconds=10.0)
 QUICK = Plan(groups=100, partitions=1_000, repeats=5, rounds=2, seconds=4.0)
 
 
+class BenchError(Exception):
+    """The broker did not do what it should."""
+
+
 # Filling the broker -------------------------------------------------------------------------------
 
 
@@ -131,14 +135,16 @@ def fill(server: ServerProcess, plan: Plan, progress: Progress) -> None:
         for future in admin.create_topics(wanted, operation_timeout=120).values():
             future.result(120)
     progress("records")
-    producer = Producer({"bootstrap.servers": server.bootstrap_servers, "linger.ms": 200, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": server.bootstrap_servers, "linger.ms": 200, "log_level": 0}
+    )
     for number in range(plan.partitions):
         topic, partition = topics[number // TOPIC_PARTITIONS], number % TOPIC_PARTITIONS
         for i in range(RECORDS_EACH):
             producer.produce(topic, f'{{"number": {i}}}', key=f"key-{i}", partition=partition)
         producer.poll(0)
     if producer.flush(120):
-        raise RuntimeError("the records were not delivered")
+        raise BenchError("the records were not delivered")
     progress("groups")
     with RawClient(HOST, server.port, 60.0) as client:
         for number in range(plan.groups):
@@ -169,7 +175,7 @@ def make_group(client: RawClient, number: int, topics: int) -> None:
         last_version=9,
     )
     if any(one.error_code for found in answer.topics for one in found.partitions):
-        raise RuntimeError(f"{group_id} could not commit")
+        raise BenchError(f"{group_id} could not commit")
     if number % 5 == 0:
         join(client, group_id, topic, partitions)
 
@@ -201,7 +207,7 @@ def join(client: RawClient, group_id: str, topic: str, partitions: Sequence[int]
         last_version=3,
     )
     if joined.error_code or synced.error_code:
-        raise RuntimeError(f"{group_id} could not be joined")
+        raise BenchError(f"{group_id} could not be joined")
 
 
 # Pages --------------------------------------------------------------------------------------------
@@ -223,7 +229,7 @@ def fetch(port: int, path: str) -> Fetch:
         body = answer.read()
         ended = time.perf_counter()
     if answer.status != 200:
-        raise RuntimeError(f"{path}: {answer.status} {body[-500:]!r}")
+        raise BenchError(f"{path}: {answer.status} {body[-500:]!r}")
     return Fetch((first - began) * 1e3, (ended - began) * 1e3, len(body))
 
 
@@ -368,12 +374,18 @@ def main() -> int:
     overrides = [f"console.listeners={HOST}:{port}", "group.initial.rebalance.delay.ms=0"]
     with terminated_as_exit(), tempfile.TemporaryDirectory(dir=BUILD / "bench") as work:
         server = anabranch(data_dir=Path(work) / "anabranch", overrides=overrides)
-        with server:
-            fill(server, plan, progress)
-            progress("first page")
-            opened = fetch(port, "/groups")
-            pages = measure_pages(port, plan, progress)
-            times, cpu = measure_watching(server, port, plan, progress)
+        try:
+            with server:
+                fill(server, plan, progress)
+                progress("first page")
+                opened = fetch(port, "/groups")
+                pages = measure_pages(port, plan, progress)
+                times, cpu = measure_watching(server, port, plan, progress)
+        except BenchError as problem:
+            progress.done()
+            log = server.log_path.read_text(errors="replace")[-3000:]
+            print(f"bench: {problem}\nthe broker's log ends with:\n{log}", file=sys.stderr)
+            return 1
     progress.done()
     machine = describe_machine()
     print(

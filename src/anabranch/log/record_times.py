@@ -29,10 +29,16 @@ def timestamp_at(log: PartitionLog, offset: int, *, is_exact: bool = False) -> i
     first = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
     try:
         for segment in segments[first:]:
-            position = segment.position_of(offset)
-            # Compaction can empty the end of a segment; the next record is in a later one then.
-            if position < segment.size_bytes:
-                return _in_batch(segment, position, offset, is_exact)
+            was_mapped = segment.is_mapped
+            try:
+                position = segment.position_of(offset)
+                # Compaction can empty the end of a segment; the next record is in a later one then.
+                if position < segment.size_bytes:
+                    return _in_batch(segment, position, offset, is_exact)
+            finally:
+                if not was_mapped:
+                    # One look at each of many thousand logs must not take a descriptor of each.
+                    segment.close_idle()
     except OSError as error:
         raise KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR,

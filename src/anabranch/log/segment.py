@@ -199,6 +199,11 @@ class Segment:
         self.close_writer()
         self._drop_map()
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether somebody has read it lately; a map takes a descriptor."""
+        return self._map is not None
+
     def close_idle(self) -> bool:
         """Drop map and indexes of a segment that was not read since the last call."""
         if self._was_read:
