@@ -16,7 +16,7 @@ def descriptors() -> int:
 def test_a_look_takes_no_descriptor(tmp_path: Path) -> None:
     """Who asks for the times of many logs does not keep their files open."""
     log = open_log(tmp_path / "t-0", LogConfig(segment_bytes=300))
-    for i in range(20):
+    for _ in range(20):
         append(log)
     log.close_idle()
     log.close_idle()
