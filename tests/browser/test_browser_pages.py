@@ -124,6 +124,30 @@ def test_every_page(browser: Browser, busy: World) -> None:
     assert not bad, "\n".join(bad)
 
 
+def test_checks_see_what_is_wrong(browser: Browser, busy: World) -> None:
+    """The checks of this file find texts, layouts, controls and scripts that are broken."""
+    with watched(browser, NARROW) as at:
+        at.open(busy.url + "/groups/walk-billing?tab=sharing")
+        at.page.click("#live-pause")
+        assert not poor_contrasts(at.page) and not layout_breaks(at.page)
+        at.page.eval_on_selector("h1", "one => one.style.color = '#8a949e'")
+        at.page.eval_on_selector(".pieces text", "one => one.style.fill = '#3a88b8'")
+        assert len(poor_contrasts(at.page)) == 2
+        at.page.eval_on_selector("h1", "one => one.style.width = '500px'")
+        assert layout_breaks(at.page)
+        at.page.eval_on_selector("#theme", "one => { one.textContent = ''; one.title = ''; }")
+        assert len(unnamed_controls(at.page)) == 1
+        at.page.eval_on_selector(
+            "#find", "one => one.style.setProperty('outline', 'none', 'important')"
+        )
+        assert [stop["id"] for stop in tab_stops(at.page, 12) if not stop["seen"]] == ["find"]
+        at.page.evaluate("console.error('broken'); setTimeout(() => broken(), 0)")
+        at.page.goto(busy.url + "/groups/nobody-has-heard-of")
+        kinds = {trouble.split(":")[0] for trouble in at.troubles}
+        assert {"console error", "script", "answer"} <= kinds
+        at.troubles.clear()
+
+
 def test_pages_are_whole_without_javascript(browser: Browser, busy: World) -> None:
     """Without scripts a page has the heads and tables that it has with them."""
     with watched(browser) as at, watched(browser, java_script_enabled=False) as plain:

@@ -1,9 +1,11 @@
 """The Sharing tab: what it shows is what the members and the broker know."""
 
 import asyncio
+import itertools
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer
@@ -16,7 +18,9 @@ from anabranch.console.frame import respond
 from anabranch.console.pages.group_sharing import make_tab
 from anabranch.console.sharing import SharingReader, shared_places
 from anabranch.console.strips import OwnerNumbers, letter, make_piece
-from anabranch.model.units import SLOT_COUNT, SlotRange
+from anabranch.coordinator.cooperative.progress import Interval, PartitionProgress
+from anabranch.coordinator.group.consumer_state import ConsumerGroup, ConsumerMember
+from anabranch.model.units import SLOT_COUNT, SlotRange, Unit
 
 KEYS = [f"customer-{number}" for number in range(40)]
 SHARED = {"range.fetch.enable": "true"}
@@ -233,6 +237,49 @@ def test_many_partitions_are_paged(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         read.clear()
         await site.tab("partitions.sort=-in_flight")
         assert read == list(range(60))
+
+    at_site(tmp_path, scenario)
+
+
+def test_hundreds_of_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crowd of members has a piece for each of them, in a page of fewer strips."""
+    crowd = 300
+    edges = [number * SLOT_COUNT // crowd for number in range(crowd + 1)]
+    cuts = [SlotRange(first, end) for first, end in itertools.pairwise(edges)]
+
+    async def scenario(site: Site) -> None:
+        topic = site.broker.create_topic("orders", 4, SHARED)
+        await site.produce("orders", KEYS * 10)
+        group = ConsumerGroup(GROUP, site.broker.topics.image)
+        for number, slots in enumerate(cuts):
+            member = ConsumerMember(
+                member_id=f"member-{number}",
+                shares=True,
+                member_epoch=1,
+                assigned={Unit(topic.topic_id, partition, slots): 1 for partition in range(4)},
+            )
+            group.replay_member(member.member_id, member)
+            group.replay_current(member.member_id, member)
+        progress = PartitionProgress(
+            tuple(Interval(slots, number) for number, slots in enumerate(cuts))
+        )
+        monkeypatch.setattr(site.broker.groups, "group", lambda group_id: group)
+        monkeypatch.setattr(
+            site.broker.groups,
+            "progress",
+            lambda group_id: {(topic.topic_id, 0): SimpleNamespace(progress=progress)},
+        )
+        page = await site.tab()
+        first, second = page.values["cards"]
+        assert [piece.owner for piece in first.strip.pieces] == [
+            f"member-{number}" for number in range(crowd)
+        ]
+        assert len({(piece.look, piece.pattern) for piece in first.strip.pieces}) == 40
+        assert 100 <= len(first.strip.bars) <= 128 and not second.strip.bars
+        assert table(page, "ranges").total == 2 * crowd
+        assert table(page, "owners").total == crowd
+        assert cells(page, "partitions", "stable_offset")[0] == 0
+        assert len(await site.html()) < 500_000
 
     at_site(tmp_path, scenario)
 

@@ -5,6 +5,7 @@ only. What is done is known by offsets and not by records, so what is counted he
 it can be; `anabranch groups describe --ranges` says the same.
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -249,7 +250,7 @@ class SharingReader:
         delivered_offset: int | None,
         moving: Sequence[Movement],
     ) -> SharedRange:
-        move = next((one for one in moving if _overlaps(one.unit.slots, view.slots)), None)
+        move = _overlapping(moving, view.slots)
         is_known = view.watermark != NO_OFFSET
         done = view.done
         open_offsets = _open_offsets(view, delivered_offset)
@@ -317,8 +318,11 @@ def _movements(group: Group | None, wanted: Collection[Place]) -> Mapping[Place,
     return found
 
 
-def _overlaps(one: SlotRange, other: SlotRange) -> bool:
-    return one.first < other.end and other.first < one.end
+def _overlapping(moving: Sequence[Movement], slots: SlotRange) -> Movement | None:
+    """The first movement that takes some of these slots away; movements are in their order."""
+    start = bisect_right(moving, slots.first, key=lambda one: one.unit.slots.end)
+    found = moving[start] if start < len(moving) else None
+    return found if found is not None and found.unit.slots.first < slots.end else None
 
 
 def _open_offsets(view: RangeView, delivered_offset: int | None) -> OffsetRanges | None:

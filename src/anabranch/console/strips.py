@@ -20,7 +20,7 @@ _WIDTH_MIN = 0.2
 # A letter has room in a piece of so many percent, at the width of a telephone.
 _LABEL_MIN = 4.0
 # Bars of the lane that shows how far ranges are; finer is not seen.
-_BARS_MAX = 256
+_BARS_MAX = 128
 _BAR_HEIGHT = 22
 _GROUPS_MAX = 1_000
 

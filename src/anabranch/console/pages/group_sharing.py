@@ -39,6 +39,8 @@ from anabranch.observe import logs
 
 # Partitions of one page; each has a strip.
 _CARDS = 6
+# With more members than that strips have so many pieces that fewer of them are enough.
+_CROWD, _CARDS_OF_A_CROWD = 50, 2
 # Rows of the other tables: there are many of them on one page.
 _ROWS = 12
 # Partitions that are read before others have the loop.
@@ -93,7 +95,7 @@ async def make_tab(request: Request, console: Console, group_id: str) -> Page:
         query,
         empty="This group shares no partition by key.",
         is_only=False,
-        size=_CARDS,
+        size=_CARDS if len(members) <= _CROWD else _CARDS_OF_A_CROWD,
     )
     await _find_oldest(broker, group_id, memory, partitions, _is_export(request, "partitions"))
     shown = [row.partition for row in partitions.rows if row.partition is not None]
@@ -187,6 +189,7 @@ async def _find_oldest(
     is_export: bool,
 ) -> None:
     for row in table.filtered if is_export else table.rows:
+        await asyncio.sleep(0)
         if row.partition is not None:
             row.oldest = await memory.oldest.find(broker, group_id, row.partition)
             if row.oldest is not None and row.oldest.timestamp_ms >= 0:

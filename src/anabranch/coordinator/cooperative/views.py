@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from anabranch.coordinator.cooperative.commands import NO_OFFSET
 from anabranch.coordinator.cooperative.holdings import NO_EPOCH, OwnedSlots
@@ -24,15 +25,23 @@ class RangeView:
 def ranges_with_owners(
     progress: PartitionProgress | None, owners: Sequence[OwnedSlots]
 ) -> list[RangeView]:
-    """All slots in their order, cut wherever progress or owner change."""
+    """All slots in their order, cut wherever progress or owner change.
+
+    Owners are in the order of their slots, of which nobody has any that another one has.
+    """
     intervals = (Interval(ALL_SLOTS, NO_OFFSET),) if progress is None else progress.intervals
     views = []
+    # Hundreds of owners may have hundreds of intervals: those that are passed are not asked again.
+    passed = 0
     for interval in intervals:
         position = interval.slots.first
-        for owned in owners:
+        while passed < len(owners) and owners[passed].slots.end <= position:
+            passed += 1
+        for owned in islice(owners, passed, None):
+            if owned.slots.first >= interval.slots.end:
+                break
             part = intersect(owned.slots, interval.slots)
-            if part is None:
-                continue
+            assert part is not None, "it ends behind the first slot and begins before the last"
             if position < part.first:
                 views.append(_view(interval, SlotRange(position, part.first)))
             views.append(_view(interval, part, owned.owner, owned.epoch))
