@@ -220,6 +220,21 @@ def test_attempts_that_die(
     assert committed(broker) == sorted(values_of(0) + values_of(1))
 
 
+def test_a_driver_that_is_late(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it commits was committed before, and tasks of the next batch are left alone."""
+    query = Query(monkeypatch, broker, **{"kafka.linger.ms": "0"})
+    late = query.run_tasks(0, values_of(0), 3)
+    query.run(0, values_of(0))
+
+    def rows() -> Iterator[Any]:
+        yield rows_of(values_of(1)[:20])
+        query.writer().commit(late, 0)
+        yield rows_of(values_of(1)[20:])
+
+    query.writer().commit([query.write(Task(1), rows())], 1)
+    assert committed(broker) == sorted(values_of(0) + values_of(1))
+
+
 def test_an_aborted_batch(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of which a task failed is aborted by the driver, and can be run again."""
     query = Query(monkeypatch, broker)

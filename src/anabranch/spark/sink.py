@@ -264,11 +264,15 @@ def _end(options: SinkOptions, messages: Messages, *, committed: bool) -> None:
     identities = [one.identity for one in written if one.identity is not None]
     link = link_of(options.link, _LANE)
     transactions = Transactions(link, options.producer)
-    if not transactions.end_batch(batch, identities, committed=committed) and committed:
+    is_new = transactions.end_batch(batch, identities, committed=committed)
+    if not committed:
+        return
+    if not is_new:
+        # Who is late leaves it at that: others may be at work for the sink by now.
         _log.warning("%s was committed before; what was written now is dropped", batch)
-    if committed:
-        try:
-            transactions.abort_left_over(batch.sink_id)
-        except LinkError as error:
-            # The batch is committed; what is left over ends with the next one, or by its time.
-            _log.warning("%s: %s", batch, error)
+        return
+    try:
+        transactions.abort_left_over(batch.sink_id)
+    except LinkError as error:
+        # The batch is committed; what is left over ends with the next one, or by its time.
+        _log.warning("%s: %s", batch, error)
