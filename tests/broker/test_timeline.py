@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from anabranch.broker import timeline_events as e
 from anabranch.broker.timeline import MERGED_MS, Timeline
+from anabranch.broker.timeline_looks import SeenGroup, classic_changes
 from anabranch.broker.timeline_rebalance import UnderWay, uncovered
 from anabranch.coordinator.cooperative.acks import Ack, LogFacts
 from anabranch.coordinator.cooperative.commands import (
@@ -24,13 +25,15 @@ from anabranch.coordinator.cooperative.commands import (
 )
 from anabranch.coordinator.group import commands as c
 from anabranch.coordinator.group.cause import Cause
+from anabranch.coordinator.group.classic_state import ClassicGroup, ClassicMember
 from anabranch.coordinator.group.consumer_commands import ConsumerHeartbeat
 from anabranch.coordinator.group.consumer_protocol import (
     Subscription,
     encode_assignment,
     encode_subscription,
 )
-from anabranch.coordinator.group.consumer_state import ConsumerMember
+from anabranch.coordinator.group.consumer_state import ConsumerGroup, ConsumerMember
+from anabranch.model.cluster_image import ClusterImage
 from anabranch.model.units import ALL_SLOTS, SLOT_COUNT, SlotRange, Unit
 
 PARTITIONS = 4
@@ -336,10 +339,9 @@ def test_records_that_fail(desk: Groups) -> None:
         reason="not finished",
     )
     desk.broker.groups.do(stuck)
-    for decision in (
-        Decision(Action.SKIP, 2),
-        Decision(Action.RELEASE, 3),
-        Decision(Action.SKIP, 9),  # it does not wait, so this is refused
+    for decisions in (
+        (Decision(Action.SKIP, 2), Decision(Action.SKIP, 9)),  # 9 does not wait, and is refused
+        (Decision(Action.RELEASE, 3),),
     ):
         desk.submit(
             TakeDecisions(
@@ -348,7 +350,7 @@ def test_records_that_fail(desk: Groups) -> None:
                 topic_id=topic.topic_id,
                 partition=0,
                 log_start_offset=0,
-                decisions=(decision,),
+                decisions=decisions,
             )
         )
     told = [(one.fate.value, one.offset, one.reason) for one in events(desk, e.RecordFated)]
@@ -396,12 +398,33 @@ def test_ranges_that_are_cut_anew_on_their_way() -> None:
         ((60, 70), 2_000),
         ((70, 100), 2_000),
     ]
+    back = way.took(one, cut, member("one", (0, 40), (40, 45)), 3_500)
+    assert back == []  # nobody waits for itself
     waits = way.all_waits()
     assert [(w.waiting, w.awaited, w.duration_ms) for w in waits] == [
         ("three", "one", 2_000),
         ("two", "one", 500),
     ]
     assert way.moved == 3
+
+
+def test_everybody_is_compared_when_a_group_migrates() -> None:
+    """Who is new is found wherever the new kind of group has put them."""
+    known = ClassicMember(
+        member_id="old",
+        group_instance_id=None,
+        client_id="",
+        client_host="",
+        rebalance_timeout_ms=1,
+        session_timeout_ms=1,
+        protocols=(),
+    )
+    before = ClassicGroup(group_id=GROUP, members={"old": known, "gone": known})
+    after = ConsumerGroup(GROUP, ClusterImage())
+    for name in ("new", "old"):
+        after.replay_member(name, ConsumerMember(member_id=name))
+    changes = classic_changes(SeenGroup(before, True, 2), after, None)
+    assert changes == {"new": None, "old": known, "gone": known}
 
 
 SLOTS = st.tuples(st.integers(0, 40), st.integers(1, 20)).map(

@@ -14,6 +14,7 @@ from group_pages_kit import METADATA, OVERRIDES, commit, member_config, post, st
 from page_kit import PageSite, append, at_page_site
 
 from anabranch.broker import timeline_events as e
+from anabranch.console.offset_plans import Wish, target_of
 from anabranch.observe import logs
 from anabranch.wire.record_batch import Record
 
@@ -90,6 +91,20 @@ def test_every_target_has_its_plan(tmp_path: Path) -> None:
         assert csv.text.splitlines()[1].startswith("orders,0,4,10,6,0,-6")
 
     at_page_site(tmp_path, scenario, *OVERRIDES)
+
+
+def test_times_are_utc_wherever_the_broker_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time without a zone is not that of the machine; with one, it is that zone's."""
+    broker: Any = None
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        plain = target_of(broker, Wish(strategy="time", time="2023-11-14T22:13:20"))
+        zoned = target_of(broker, Wish(strategy="time", time="2023-11-14T23:13:20+01:00"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert plain.value == zoned.value == NOW_MS
 
 
 NONSENSE = [
