@@ -321,7 +321,7 @@ class Timeline:
                     for event in hand_overs(shard, group_id, taken, now_ms):
                         self.add(event)
         if group.members and group.is_settled:
-            self._ended(group_id, group.target_epoch, len(group.members), under_way.moved)
+            self._ended(group, group.target_epoch, under_way.moved)
 
     def _see_away(self, group: ConsumerGroup, seen: SeenGroup) -> None:
         for member_id, was in seen.members.items():
@@ -357,7 +357,7 @@ class Timeline:
             under_way.phase_ms = steady_ms
         if group.state is ClassicState.STABLE:
             moved = classic_moved(under_way.classic_before, group)
-            self._ended(group_id, group.generation_id, len(group.members), moved)
+            self._ended(group, group.generation_id, moved)
 
     def _wait(
         self, under_way: UnderWay, before: ClassicGroup, after: ClassicGroup, command: Any
@@ -402,16 +402,17 @@ class Timeline:
         if cause not in under_way.causes:
             under_way.causes.append(cause)
 
-    def _ended(self, group_id: str, epoch: int, members: int, moved: int | None) -> None:
-        under_way = self._under_way.pop(group_id)
+    def _ended(self, group: Group, epoch: int, moved: int | None) -> None:
+        under_way = self._under_way.pop(group.group_id)
         self.add(
             e.RebalanceEnded(
                 at_ms=self._now_ms(),
-                group_id=group_id,
+                group_id=group.group_id,
                 began_ms=under_way.at_ms,
                 duration_ms=max(0, self._steady_ms() - under_way.began_ms),
                 epoch=epoch,
-                members=members,
+                is_classic=isinstance(group, ClassicGroup),
+                members=len(group.members),
                 causes=tuple(under_way.causes),
                 moved=moved,
                 waits=under_way.all_waits(),

@@ -159,7 +159,9 @@ class RebalanceEnded(TimelineEvent):
     kind: ClassVar[str] = "rebalance"
     began_ms: int
     duration_ms: int
+    # The epoch of the group, or the generation of a classic one.
     epoch: int
+    is_classic: bool = False
     members: int
     # What it began for, and what came to it before it ended.
     causes: tuple[Cause, ...]
@@ -176,7 +178,8 @@ class RebalanceEnded(TimelineEvent):
     def sentence(self) -> str:
         who = "The only member is" if self.members == 1 else f"All {self.members:,} members are"
         moved = "" if self.moved is None else f", {self.moved:,} moved"
-        return f"{who} settled at epoch {self.epoch}{moved}; it had begun because {self.cause}."
+        epoch = "generation" if self.is_classic else "epoch"
+        return f"{who} settled at {epoch} {self.epoch}{moved}; it had begun because {self.cause}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
