@@ -16,6 +16,7 @@ Branches are equal ranges of slots, or the outputs of a `CutTable`, which may le
 import struct
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from anabranch.branch import _kernels
@@ -152,6 +153,8 @@ def index_batches(batches: memoryview, rule: SlotRule) -> bytes:
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
+# The branches of a tail are looked at together, and most of them need the same one.
+@lru_cache(maxsize=64)
 def filler_batch(next_offset: int, leader_epoch: int) -> bytes:
     """A batch without a record for applications, which moves a reader to `next_offset`.
 

@@ -332,14 +332,17 @@ def _wake(waiting: list[Partition], chunk: SplitChunk) -> None:
                         fetch.count(part, found_bytes)
 
 
-def join_parts(read: BranchRead, leader_epoch: int, *, with_filler: bool) -> bytes | memoryview:
-    """The records of a read, and a filler if wanted and they end before what was looked at."""
+def join_parts(read: BranchRead, leader_epoch: int, *, with_filler: bool) -> memoryview:
+    """The records of a read, and a filler if wanted and they end before what was looked at.
+
+    A view, because the bytes of an answer are copied into one piece with what is around them.
+    """
     if with_filler and read.covered_offset > read.next_offset:
         filler = filler_batch(read.covered_offset, leader_epoch)
-        return b"".join([*read.parts, filler])
+        return memoryview(b"".join([*read.parts, filler]))
     if len(read.parts) == 1:
         return read.parts[0]
-    return b"".join(read.parts) if read.parts else _NO_BYTES
+    return memoryview(b"".join(read.parts)) if read.parts else _NO_BYTES
 
 
 def unreadable(log: PartitionLog, why: object) -> KafkaError:
