@@ -253,6 +253,21 @@ def owners(numbers: Mapping[str, int]) -> Sequence[Column[OwnerRow]]:
 
 def ranges(numbers: Mapping[str, int], now_ms: int) -> Sequence[Column[SharedRange]]:
     return [
+        *_range_columns(numbers),
+        *_RANGE_PROGRESS,
+        Column(
+            "heir",
+            "Goes to",
+            lambda row: row.heir,
+            lambda row: _heir(row, numbers, now_ms),
+            hint="Who is to have it next, and for how long it has been on its way.",
+        ),
+    ]
+
+
+def _range_columns(numbers: Mapping[str, int]) -> list[Column[SharedRange]]:
+    """What a range is, and whose."""
+    return [
         Column("topic", "Topic", lambda row: row.topic, is_searched=True),
         Column("partition", "Partition", lambda row: row.partition, is_number=True),
         Column(
@@ -292,42 +307,39 @@ def ranges(numbers: Mapping[str, int], now_ms: int) -> Sequence[Column[SharedRan
             is_number=True,
             hint="The member epoch since which the owner has it.",
         ),
-        Column(
-            "watermark",
-            "Watermark",
-            lambda row: row.watermark,
-            is_number=True,
-            hint="All records of the range below it are done.",
-        ),
-        Column(
-            "done_above",
-            "Done above",
-            lambda row: row.done_above,
-            is_number=True,
-            hint="Offsets above the watermark that are done; at most so many records.",
-        ),
-        Column(
-            "gaps",
-            "Gaps",
-            lambda row: row.gaps,
-            is_number=True,
-            hint="Open stretches between the watermark and the last record that is done.",
-        ),
-        Column(
-            "in_flight",
-            "In flight",
-            lambda row: row.in_flight,
-            is_number=True,
-            hint="Offsets that the owner was shown and has not done; at most so many records.",
-        ),
-        Column(
-            "heir",
-            "Goes to",
-            lambda row: row.heir,
-            lambda row: _heir(row, numbers, now_ms),
-            hint="Who is to have it next, and for how long it has been on its way.",
-        ),
     ]
+
+
+_RANGE_PROGRESS: list[Column[SharedRange]] = [
+    Column(
+        "watermark",
+        "Watermark",
+        lambda row: row.watermark,
+        is_number=True,
+        hint="All records of the range below it are done.",
+    ),
+    Column(
+        "done_above",
+        "Done above",
+        lambda row: row.done_above,
+        is_number=True,
+        hint="Offsets above the watermark that are done; at most so many records.",
+    ),
+    Column(
+        "gaps",
+        "Gaps",
+        lambda row: row.gaps,
+        is_number=True,
+        hint="Open stretches between the watermark and the last record that is done.",
+    ),
+    Column(
+        "in_flight",
+        "In flight",
+        lambda row: row.in_flight,
+        is_number=True,
+        hint="Offsets that the owner was shown and has not done; at most so many records.",
+    ),
+]
 
 
 def _heir(row: SharedRange, numbers: Mapping[str, int], now_ms: int) -> Markup | str:
