@@ -132,9 +132,18 @@ class Target:
         return writer.start()
 
     def drain(self, frame: DataFrame, folder: Path) -> StreamingQuery:
-        """Run an AvailableNow query to its end."""
-        query = self.to_files(frame, folder)
-        assert query.awaitTermination(QUERY_SECONDS), f"still at work: {query.status}"
+        """Run an AvailableNow query to its end; one that could not start goes on by checkpoint."""
+        for attempt in range(5):
+            query = self.to_files(frame, folder)
+            try:
+                ended = query.awaitTermination(QUERY_SECONDS)
+            except PySparkException as problem:
+                # Spark gives the process of a Python source ten seconds to start, busy or not.
+                if attempt == 4 or "failed to connect back" not in str(problem):
+                    raise
+                continue
+            assert ended, f"still at work: {query.status}"
+            break
         return query
 
     def files(self, folder: Path) -> list[Row]:
