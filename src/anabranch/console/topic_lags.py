@@ -1,12 +1,10 @@
 """The lag of every group on every topic, from one survey."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from anabranch.broker.survey import GroupSummary, Survey
-
-_SLICE = 2_000
+from anabranch.broker.survey_reading import Slices
 
 
 class TopicLag(NamedTuple):
@@ -39,14 +37,12 @@ class LagsByTopic:
 
 async def _lags_of(survey: Survey) -> TopicLags:
     found: dict[str, dict[str, TopicLag]] = {}
-    seen = 0
+    slices = Slices()
     for group in survey.groups.values():
         for topic, lag in lags_of_group(group).items():
             found.setdefault(topic, {})[group.group_id] = lag
-        seen += len(group.partitions) + 1
-        if seen > _SLICE:
-            seen = 0
-            await asyncio.sleep(0)
+        if slices.is_over:
+            await slices.pause()
     return found
 
 
