@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -146,7 +147,11 @@ class Site:
         if gateway is not None:
             gateway.shutdown()
             gateway.proc.stdin.close()
-            gateway.proc.wait(_LIMIT_S)
+            try:
+                gateway.proc.wait(_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                gateway.proc.kill()
+                gateway.proc.wait()
 
     @contextmanager
     def query(
