@@ -61,25 +61,85 @@ def _short_cell(text: str) -> Markup | str:
     )
 
 
+_WHO: list[Column[MemberRow]] = [
+    Column(
+        "member_id",
+        "Member",
+        lambda row: row.member_id,
+        _member_cell,
+        hint="The instance id of a static member, or the member id.",
+        is_searched=True,
+    ),
+    Column("client_id", "Client id", lambda row: row.client_id, is_searched=True),
+    Column("host", "Host", lambda row: row.host, is_searched=True),
+    Column(
+        "state",
+        "State",
+        lambda row: row.state.name,
+        _state_cell,
+        hint="What it is doing; rest on a state to read what it means.",
+    ),
+]
+_WORK: list[Column[MemberRow]] = [
+    Column(
+        "count",
+        "#",
+        lambda row: len(row.partitions) + row.ranges,
+        is_number=True,
+        hint="How many partitions and key ranges it has.",
+    ),
+    Column(
+        "partitions",
+        "Partitions",
+        _units_text,
+        lambda row: _short_cell(_units_text(row)),
+        is_searched=True,
+    ),
+    Column(
+        "lag",
+        "Lag",
+        lambda row: row.lag_records,
+        is_number=True,
+        hint="Records that its partitions have yet to be processed; of shared partitions see "
+        "Sharing.",
+    ),
+    Column(
+        "lag_ms",
+        "Lag time",
+        lambda row: row.lag_ms,
+        lambda row: words.duration(row.lag_ms),
+        is_number=True,
+        hint="How long ago the oldest record was written that it has not committed.",
+    ),
+    Column(
+        "consume_per_s",
+        "Commits",
+        lambda row: row.consume_per_s,
+        lambda row: words.rate(row.consume_per_s),
+        is_number=True,
+        hint="Records per second that it commits, over the last seconds that somebody looked.",
+    ),
+    Column(
+        "slow",
+        "Slow",
+        lambda row: row.slow or None,
+        hint="Why it is marked as slow: twice the lag of the others per partition, or more.",
+    ),
+    Column(
+        "subscription",
+        "Subscribed to",
+        lambda row: row.subscription or None,
+        lambda row: _short_cell(row.subscription),
+        hint="Topics by name, and a regular expression between slashes.",
+        is_searched=True,
+    ),
+]
+
+
 def columns(now_ms: int, epoch_title: str) -> list[Column[MemberRow]]:
+    """The columns, with times as they are now."""
     return [
-        Column(
-            "member_id",
-            "Member",
-            lambda row: row.member_id,
-            _member_cell,
-            hint="The instance id of a static member, or the member id.",
-            is_searched=True,
-        ),
-        Column("client_id", "Client id", lambda row: row.client_id, is_searched=True),
-        Column("host", "Host", lambda row: row.host, is_searched=True),
-        Column(
-            "state",
-            "State",
-            lambda row: row.state.name,
-            _state_cell,
-            hint="What it is doing; rest on a state to read what it means.",
-        ),
+        *_WHO,
         Column(
             "epoch",
             epoch_title,
@@ -95,58 +155,7 @@ def columns(now_ms: int, epoch_title: str) -> list[Column[MemberRow]]:
             is_number=True,
             hint="When its last heartbeat came, or what stands for one.",
         ),
-        Column(
-            "count",
-            "#",
-            lambda row: len(row.partitions) + row.ranges,
-            is_number=True,
-            hint="How many partitions and key ranges it has.",
-        ),
-        Column(
-            "partitions",
-            "Partitions",
-            _units_text,
-            lambda row: _short_cell(_units_text(row)),
-            is_searched=True,
-        ),
-        Column(
-            "lag",
-            "Lag",
-            lambda row: row.lag_records,
-            is_number=True,
-            hint="Records that its partitions have yet to be processed; of shared partitions see "
-            "Sharing.",
-        ),
-        Column(
-            "lag_ms",
-            "Lag time",
-            lambda row: row.lag_ms,
-            lambda row: words.duration(row.lag_ms),
-            is_number=True,
-            hint="How long ago the oldest record was written that it has not committed.",
-        ),
-        Column(
-            "consume_per_s",
-            "Commits",
-            lambda row: row.consume_per_s,
-            lambda row: words.rate(row.consume_per_s),
-            is_number=True,
-            hint="Records per second that it commits, over the last seconds that somebody looked.",
-        ),
-        Column(
-            "slow",
-            "Slow",
-            lambda row: row.slow or None,
-            hint="Why it is marked as slow: twice the lag of the others per partition, or more.",
-        ),
-        Column(
-            "subscription",
-            "Subscribed to",
-            lambda row: row.subscription or None,
-            lambda row: _short_cell(row.subscription),
-            hint="Topics by name, and a regular expression between slashes.",
-            is_searched=True,
-        ),
+        *_WORK,
     ]
 
 

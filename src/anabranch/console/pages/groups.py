@@ -86,86 +86,91 @@ def _rebalance_cell(now_ms: int, row: GroupRow) -> Markup | str:
     return words.time(row.rebalance_ms, now_ms)
 
 
+_COLUMNS: list[Column[GroupRow]] = [
+    Column(
+        "group",
+        "Group",
+        lambda row: row.summary.group_id,
+        lambda row: words.link(row.summary.group_id, "groups", row.summary.group_id),
+        is_searched=True,
+    ),
+    Column(
+        "state",
+        "State",
+        lambda row: row.summary.state,
+        lambda row: words.state(row.summary.state),
+        hint="What the group is doing; rest on a state to read what it means.",
+    ),
+    Column(
+        "type",
+        "Type",
+        lambda row: row.summary.type,
+        _type_cell,
+        hint="Consumer: the protocol of KIP-848, where the broker assigns. Classic: the "
+        "members' leader does.",
+    ),
+    Column(
+        "protocol",
+        "Protocol",
+        lambda row: row.summary.protocol_type or None,
+        hint="What the members are, by their own word; consumers say consumer.",
+        is_searched=True,
+    ),
+    Column(
+        "members",
+        "Members",
+        lambda row: row.summary.members,
+        is_number=True,
+        hint="How many are members now.",
+    ),
+    Column(
+        "lag",
+        "Lag",
+        lambda row: row.summary.lag_records,
+        is_number=True,
+        hint="Records that the group has yet to process, over all its partitions. What was "
+        "never committed counts from the log's start.",
+    ),
+    Column(
+        "lag_ms",
+        "Lag time",
+        lambda row: row.summary.lag_ms,
+        lambda row: words.duration(row.summary.lag_ms),
+        is_number=True,
+        hint="How long ago the oldest record was written that is not committed.",
+    ),
+    Column(
+        "trend_per_s",
+        "Trend",
+        lambda row: row.summary.trend_per_s,
+        lambda row: words.trend(row.summary.trend_per_s),
+        is_number=True,
+        hint="How fast the lag grows or shrinks, over the last seconds.",
+    ),
+    Column(
+        "drain_s",
+        "Drained in",
+        lambda row: row.summary.drain_s,
+        lambda row: words.drain(
+            row.summary.lag_records, row.summary.drain_s, row.summary.trend_per_s
+        ),
+        is_number=True,
+        hint="When there is no lag left if all goes on like this.",
+    ),
+    Column(
+        "topics",
+        "Topics",
+        lambda row: ", ".join(row.summary.topics),
+        _topics_cell,
+        is_searched=True,
+    ),
+]
+
+
 def columns(now_ms: int) -> list[Column[GroupRow]]:
     """The columns, with times as they are now."""
     return [
-        Column(
-            "group",
-            "Group",
-            lambda row: row.summary.group_id,
-            lambda row: words.link(row.summary.group_id, "groups", row.summary.group_id),
-            is_searched=True,
-        ),
-        Column(
-            "state",
-            "State",
-            lambda row: row.summary.state,
-            lambda row: words.state(row.summary.state),
-            hint="What the group is doing; rest on a state to read what it means.",
-        ),
-        Column(
-            "type",
-            "Type",
-            lambda row: row.summary.type,
-            _type_cell,
-            hint="Consumer: the protocol of KIP-848, where the broker assigns. Classic: the "
-            "members' leader does.",
-        ),
-        Column(
-            "protocol",
-            "Protocol",
-            lambda row: row.summary.protocol_type or None,
-            hint="What the members are, by their own word; consumers say consumer.",
-            is_searched=True,
-        ),
-        Column(
-            "members",
-            "Members",
-            lambda row: row.summary.members,
-            is_number=True,
-            hint="How many are members now.",
-        ),
-        Column(
-            "lag",
-            "Lag",
-            lambda row: row.summary.lag_records,
-            is_number=True,
-            hint="Records that the group has yet to process, over all its partitions. What was "
-            "never committed counts from the log's start.",
-        ),
-        Column(
-            "lag_ms",
-            "Lag time",
-            lambda row: row.summary.lag_ms,
-            lambda row: words.duration(row.summary.lag_ms),
-            is_number=True,
-            hint="How long ago the oldest record was written that is not committed.",
-        ),
-        Column(
-            "trend_per_s",
-            "Trend",
-            lambda row: row.summary.trend_per_s,
-            lambda row: words.trend(row.summary.trend_per_s),
-            is_number=True,
-            hint="How fast the lag grows or shrinks, over the last seconds.",
-        ),
-        Column(
-            "drain_s",
-            "Drained in",
-            lambda row: row.summary.drain_s,
-            lambda row: words.drain(
-                row.summary.lag_records, row.summary.drain_s, row.summary.trend_per_s
-            ),
-            is_number=True,
-            hint="When there is no lag left if all goes on like this.",
-        ),
-        Column(
-            "topics",
-            "Topics",
-            lambda row: ", ".join(row.summary.topics),
-            _topics_cell,
-            is_searched=True,
-        ),
+        *_COLUMNS,
         Column(
             "rebalanced_ms",
             "Last rebalance",
