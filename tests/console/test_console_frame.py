@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -19,9 +19,11 @@ from page_kit import LIMIT_S, PageSite, at_page_site
 from starlette.requests import Request
 
 from anabranch.config.load import load_settings
-from anabranch.console import frame
+from anabranch.config.metrics_settings import Address
+from anabranch.console import frame, listener
 from anabranch.console.guard import ActionRefusedError, check_action
 from anabranch.observe.logs import LOGGER
+from anabranch.server import run
 from anabranch.server.run import Server
 
 PAGES = ("/", "/topics", "/transactions", "/configuration", "/search?q=x")
@@ -56,6 +58,7 @@ def events() -> Iterator[Events]:
 _LAZY = """
 import asyncio, http.client, sys
 from anabranch.config.load import load_settings
+from anabranch.server import run
 from anabranch.server.run import Server
 
 def loaded():
@@ -150,7 +153,9 @@ def test_address_that_was_asked_for_must_be_free(tmp_path: Path) -> None:
         asyncio.run(play(taken.getsockname()[1]))
 
 
-def test_default_address_may_be_in_use(tmp_path: Path, events: Events) -> None:
+def test_default_address_may_be_in_use(
+    tmp_path: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A second broker on a machine goes without a console and says so; it serves all the same."""
 
     async def play() -> None:
@@ -163,12 +168,32 @@ def test_default_address_may_be_in_use(tmp_path: Path, events: Events) -> None:
         finally:
             await server.stop()
 
-    with ExitStack() as stack:
-        with suppress(OSError):  # whoever else has the address, it is in use
-            stack.enter_context(closing(socket.create_server(("127.0.0.1", 8080))))
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        # The default itself may be anybody's while tests run.
+        address = Address("localhost", taken.getsockname()[1])
+        monkeypatch.setattr(run, "parse_address", lambda entry: address)
         asyncio.run(play())
     (told,) = events.of("console.address.in.use")
     assert told == {"address": "localhost:8080", "setting": "console.listeners"}
+
+
+def test_console_that_cannot_be_loaded_harms_nobody(
+    tmp_path: Path, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without what serves it there is no console; the broker goes on, and stops in order."""
+
+    def broken() -> Any:
+        raise ImportError("no starlette here")
+
+    async def scenario(site: PageSite) -> None:
+        with pytest.raises(OSError):
+            await site.ask("/")
+        await site.produce("orders", [("k", "v")])
+
+    monkeypatch.setattr(listener, "_import_maker", broken)
+    at_page_site(tmp_path, scenario)
+    (told,) = events.of("console.failed")
+    assert "no starlette here" in told["error"]
 
 
 # Pages --------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ class ConsoleListener:
         except Exception as error:
             logs.error("console.failed", error=repr(error))
             self._socket.close()
+            self._socket = None
             return
         self._serving = asyncio.create_task(self._server.serve([self._socket]))
 
