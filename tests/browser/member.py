@@ -121,6 +121,7 @@ async def cooperative(bootstrap: str, group: str, topic: str, client_id: str) ->
         group_id=group,
         client_id=client_id,
         auto_commit_interval_ms=200,
+        rebalance_timeout_ms=10_000,
         on_ranges_assigned=lambda moved: say("assigned", ranges=ranges_of(moved)),
         on_ranges_revoked=lambda moved: say("revoked", ranges=ranges_of(moved)),
     ) as consumer:

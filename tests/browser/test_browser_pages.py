@@ -1,11 +1,14 @@
 """Every page and tab, at two widths and in two themes, while members come, go and are killed."""
 
+import contextlib
+import itertools
 import re
+import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from browser_kit import NARROW, SCREENSHOTS, WIDE, Watched, World, eventually, watched
+from browser_kit import LIMIT_S, NARROW, SCREENSHOTS, WIDE, Watched, World, eventually, watched
 from confluent_kafka import Producer
 from page_checks import layout_breaks, outline, poor_contrasts, tab_stops, unnamed_controls
 from playwright.sync_api import Browser
@@ -96,20 +99,49 @@ def slug(address: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-") or "overview"
 
 
+@contextlib.contextmanager
+def coming_and_going(world: World) -> Iterator[None]:
+    """Members that join the groups, and leave or are killed, one after the other."""
+    over = threading.Event()
+    visits: list[str] = []
+
+    def churn() -> None:
+        for number in itertools.count():
+            kind, group, topic = (
+                ("classic", "walk-classic", "walk-payments"),
+                ("cooperative", "walk-billing", "walk-orders"),
+                ("consumer", "walk/next gen", "walk-payments"),
+            )[number % 3]
+            visitor = world.hire(kind, group, topic, f"visitor-{number}")
+            visitor.wait_for_assignment()
+            world.forget(visitor)
+            if number % 2:
+                visitor.leave()
+            else:
+                visitor.kill()
+            visits.append(kind)
+            if over.is_set():
+                return
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(2 * LIMIT_S)
+    assert visits and not thread.is_alive()
+
+
 def test_every_page(browser: Browser, busy: World) -> None:
     """No page has errors, breaks its layout, is hard to read, or has controls without a name."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     bad: list[str] = []
     with watched(browser, WIDE) as first:
         pages = addresses(busy, first)
-    visitor = busy.hire("consumer", "walk/next gen", "walk-payments", "visitor")
     for width in (WIDE, NARROW):
-        with watched(browser, width) as at:
-            for number, address in enumerate(pages):
-                if width == WIDE and number == len(pages) // 3:
-                    visitor.wait_for_assignment()
-                    visitor.kill()
-                    busy.forget(visitor)
+        with watched(browser, width) as at, coming_and_going(busy):
+            for address in pages:
                 at.open(busy.url + address)
                 for theme in ("light", "dark"):
                     at.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]

@@ -69,6 +69,7 @@ def test_strip_is_what_members_own(tmp_path: Path) -> None:
         assert cells(page, "owners", "client_id") == ["one", "two"]
         assert sum(cells(page, "owners", "share")) == pytest.approx(1)
         assert set(cells(page, "ranges", "client_id")) == {"one", "two"}
+        assert set(cells(page, "ranges", "in_flight")) == {0}, "nobody was shown anything"
 
     at_site(tmp_path, scenario)
 

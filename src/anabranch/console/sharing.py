@@ -238,9 +238,14 @@ class SharingReader:
         return without_lost(progress, log.log_end_offset)
 
     def _delivered(self, place: Place, view: RangeView) -> int | None:
+        """Below which offset the owner was shown its records; None when nobody knows."""
         if view.owner is None:
             return None
-        return self._broker.deliveries.delivered(self._group_id, *place, view.owner, view.epoch)
+        deliveries, holder = self._broker.deliveries, (view.owner, view.epoch)
+        shown = deliveries.delivered(self._group_id, *place, *holder)
+        if shown is None and not deliveries.was_shown(self._group_id, *place, *holder, 0):
+            return 0  # it has it since this process runs, and has not asked for any of it
+        return shown
 
     def _range(
         self,
