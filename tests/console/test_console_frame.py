@@ -226,6 +226,7 @@ def test_pages_stand_on_their_own(tmp_path: Path) -> None:
             for _, address in frame.NAVIGATION:
                 assert f'href="{address}"' in html
             assert html.count("<main") == 1
+            assert html.count("<h1") == 1
         not_there = await site.ask("/topics/none")
         assert not_there.status == 404
         assert "There is no topic none." in not_there.text
