@@ -23,6 +23,9 @@ from anabranch.console.tables import Column, make_table
 from anabranch.console.topic_lags import TopicLag
 from anabranch.model.topics import format_topic_id
 
+# The head of the page may be a little older than what it stands over.
+_HEAD_AGE_MS = 5_000
+
 MakeTab = Callable[[Request, Console, Topic, Page], Awaitable[Page]]
 
 _SOURCES = {
@@ -326,7 +329,7 @@ async def make(request: Request, console: Console) -> Page:
     wanted = request.query_params.get("tab", tabs[0])
     if wanted not in tabs:
         raise not_found(f"The page of {name} has no tab “{wanted}”.")
-    survey = await console.broker.surveyor.survey()
+    survey = await console.broker.surveyor.survey(_HEAD_AGE_MS)
     page = Page(
         template="",
         title=name,
