@@ -8,6 +8,7 @@ from group_kit import DELAY_MS, GROUP, NOW_MS, SESSION_MS, TOPIC, Groups
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.broker import timeline
 from anabranch.broker import timeline_events as e
 from anabranch.broker.timeline import MERGED_MS, Timeline
 from anabranch.broker.timeline_looks import SeenGroup, classic_changes
@@ -450,6 +451,42 @@ def test_key_ranges_read_as_shares() -> None:
     assert str(e.KeyRange(topic="t", partition=3, slots=ALL_SLOTS)) == "t-3"
 
 
+# Who only looks does no harm ---------------------------------------------------------------------
+
+
+def test_a_bug_in_it_harms_no_group(
+    desk: Groups, monkeypatch: pytest.MonkeyPatch, lines: list[tuple[str, dict[str, Any]]]
+) -> None:
+    """A decision counts whatever becomes of its telling; the log has the reason."""
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(desk.broker.timeline, "add", fails)
+    epoch = beat(desk, "a", 0).member_epoch
+    assert epoch > 0
+    monkeypatch.setattr(timeline, "look", fails)
+    beat(desk, "b", 0)
+    assert desk.broker.groups.group(GROUP).members.keys() == {"a", "b"}  # type: ignore[union-attr]
+    assert [name for name, _ in lines].count("timeline.failed") == 2
+    assert "coordinator.shard.failed" not in [name for name, _ in lines]
+
+
+def test_no_event_fails_in_these_tests(
+    desk: Groups, lines: list[tuple[str, dict[str, Any]]]
+) -> None:
+    """A whole life of a group leaves nothing about the timeline in the log."""
+    for name in ("a", "b"):
+        beat(desk, name, 0)
+    settle(desk, "a", "b")
+    beat(desk, "a", -1)
+    desk.pass_ms(100_000)
+    desk.commit(1, 0)
+    desk.submit(c.DeleteGroup(group_id=GROUP))
+    assert "timeline.failed" not in [name for name, _ in lines]
+    assert kinds(desk)[-1] == "deletion"
+
+
 # Bounds -----------------------------------------------------------------------------------------
 
 
@@ -459,24 +496,24 @@ def deleted(group_id: str, at_ms: int = 0) -> e.GroupDeleted:
 
 def test_a_group_keeps_its_last_events() -> None:
     """A ring for each group: who never rests forgets its own past, not that of others."""
-    timeline = Timeline(lambda: 0, lambda: 0, group_events_max=3, events_max=100)
-    timeline.add(deleted("quiet"))
+    kept = Timeline(lambda: 0, lambda: 0, group_events_max=3, events_max=100)
+    kept.add(deleted("quiet"))
     for number in range(10):
-        timeline.add(deleted("loud", number))
-    assert [one.at_ms for one in timeline.of("loud")] == [7, 8, 9]
-    assert len(timeline.of("quiet")) == 1
-    assert [one.at_ms for one in timeline.latest(2)] == [9, 8]
-    assert len(timeline.latest(100)) == 4
+        kept.add(deleted("loud", number))
+    assert [one.at_ms for one in kept.of("loud")] == [7, 8, 9]
+    assert len(kept.of("quiet")) == 1
+    assert [one.at_ms for one in kept.latest(2)] == [9, 8]
+    assert len(kept.latest(100)) == 4
 
 
 def test_there_is_a_bound_over_all_groups() -> None:
     """However many groups there are: the oldest events go first, and groups without any."""
-    timeline = Timeline(lambda: 0, lambda: 0, group_events_max=3, events_max=5)
+    kept = Timeline(lambda: 0, lambda: 0, group_events_max=3, events_max=5)
     for number in range(50):
-        timeline.add(deleted(f"g{number}", number))
-    assert [one.group_id for one in timeline.latest(100)] == ["g49", "g48", "g47", "g46", "g45"]
-    assert timeline.of("g3") == []
-    assert len(timeline._lines) == 5
+        kept.add(deleted(f"g{number}", number))
+    assert [one.group_id for one in kept.latest(100)] == ["g49", "g48", "g47", "g46", "g45"]
+    assert kept.of("g3") == []
+    assert len(kept._lines) == 5
 
 
 def test_every_event_has_a_sentence(desk: Groups) -> None:

@@ -16,6 +16,7 @@ from group_pages_kit import (
 from page_kit import PageSite, at_page_site
 
 from anabranch.branch.slots import slot_of_key
+from anabranch.broker.survey import LagSample
 from anabranch.model.units import SLOT_COUNT
 
 PROTOCOLS = ("classic", "consumer")
@@ -141,7 +142,7 @@ def test_a_member_that_is_killed(tmp_path: Path, protocol: str) -> None:
     at_page_site(tmp_path, scenario, *OVERRIDES, killed_soon)
 
 
-def test_lag_of_partitions(tmp_path: Path) -> None:
+def test_lag_of_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Committed, end, lag and metadata are what the clients say; the chart has its words."""
 
     async def scenario(site: PageSite) -> None:
@@ -152,12 +153,12 @@ def test_lag_of_partitions(tmp_path: Path) -> None:
         assert (rows[0]["committed_offset"], rows[0]["end_offset"], rows[0]["lag"]) == (7, 9, 2)
         assert (rows[1]["lag"], rows[1]["lag_ms"], rows[1]["owner"]) == (0, 0, None)
         assert rows[0]["metadata"].rstrip("\0") == METADATA  # the client sends its end too
-        survey = await site.broker.surveyor.survey(0)
-        site.broker.surveyor.keep_samples(survey)
-        site.broker.surveyor.keep_samples(await site.broker.surveyor.survey(0))
+        now_ms = site.broker.now_ms()
+        samples = [LagSample(now_ms - 5_000, 9, None, None), LagSample(now_ms, 2, 1.4, 0.0)]
+        monkeypatch.setattr(site.broker.surveyor, "history", lambda group_id: samples)
         page = await site.page("/groups/g")
         assert 'aria-label="Lag in records. Over the last' in page
-        assert "lag now 2" in page
+        assert "lag now 2, between 2 and 9" in page
         assert "style=" not in page
 
     at_page_site(tmp_path, scenario, *OVERRIDES)
@@ -199,6 +200,11 @@ def test_tabs(tmp_path: Path) -> None:
             assert "tab=sharing" not in page
             assert " style=" not in page
         assert (await site.ask("/groups/a%2Fb?tab=nothing")).status == 404
+        await commit(site, '"><script>x</script>', orders_0=0)
+        await site.broker.surveyor.survey(max_age_ms=0)
+        for path in ("/groups", "/groups/%22%3E%3Cscript%3Ex%3C%2Fscript%3E?tab=offsets"):
+            page = await site.page(path)
+            assert "&lt;script&gt;x" in page and "<script>x" not in page
 
     at_page_site(tmp_path, scenario, *OVERRIDES)
 

@@ -49,6 +49,7 @@ from anabranch.coordinator.group.consumer_state import (
 )
 from anabranch.coordinator.group.shard import Group, GroupShard
 from anabranch.model.errors import ErrorCode
+from anabranch.observe import logs
 
 GROUP_EVENTS_MAX = 500
 EVENTS_MAX = 20_000
@@ -196,6 +197,20 @@ class Timeline:
         self, shard: GroupShard, command: Any, records: tuple[Any, ...]
     ) -> Seen | None:
         """Records were written and are about to change the shard; None when that is nothing."""
+        try:
+            return self._look(shard, command, records)
+        except Exception as error:
+            _tell(error)
+            return None
+
+    def after_replay(self, shard: GroupShard, command: Any, seen: Seen) -> None:
+        """The shard is what the records made it."""
+        try:
+            self._see(shard, command, seen)
+        except Exception as error:
+            _tell(error)
+
+    def _look(self, shard: GroupShard, command: Any, records: tuple[Any, ...]) -> Seen | None:
         kind = type(command)
         if kind in _UNINTERESTING:
             return None
@@ -212,8 +227,7 @@ class Timeline:
             look(seen, shard, record)
         return seen if seen.groups else None
 
-    def after_replay(self, shard: GroupShard, command: Any, seen: Seen) -> None:
-        """The shard is what the records made it."""
+    def _see(self, shard: GroupShard, command: Any, seen: Seen) -> None:
         for event in seen.events:
             if isinstance(event, e.OffsetsChanged) and event.goes_on:
                 self._merge("offsets", event, functools.partial(joined_changes, new=event))
@@ -346,9 +360,9 @@ class Timeline:
         if is_rebalance(before, group):
             who = doer_of(command, group, seen)
             self._began(group_id, group.generation_id, classic_cause(before, command), who)
-            if isinstance(before, ClassicGroup) and self._under_way[group_id].moved == 0:
-                at_rest = self._under_way[group_id].classic_before or before
-                self._under_way[group_id].classic_before = at_rest
+            if isinstance(before, ClassicGroup):
+                begun = self._under_way[group_id]
+                begun.classic_before = begun.classic_before or before
         under_way = self._under_way.get(group_id)
         if under_way is None or not isinstance(before, ClassicGroup):
             return
@@ -418,3 +432,8 @@ class Timeline:
                 waits=under_way.all_waits(),
             )
         )
+
+
+def _tell(error: Exception) -> None:
+    """A bug in here; groups must not suffer from who only looks."""
+    logs.error("timeline.failed", error=repr(error))
