@@ -1,6 +1,6 @@
 """Spark on Anabranch: `format("anabranch")` beside Spark's own `format("kafka")`, on two brokers.
 
-    .venv/bin/python bench/spark.py                 # about 15 minutes
+    .venv/bin/python bench/spark.py                 # about 17 minutes
     .venv/bin/python bench/spark.py --quick         # under 4 minutes: shows that it works
     .venv/bin/python bench/spark.py --only work     # or scan, small; more than one may be
 
@@ -59,16 +59,16 @@ class Plan:
 
 
 FULL = Plan(
-    scan_rows=3_000_000,
-    scan_batches=6,
-    scan_rounds=4,
+    scan_rows=2_000_000,
+    scan_batches=5,
+    scan_rounds=3,
     has_warm_up=True,
     small_batches=30,
     latency_seconds=10.0,
-    work_rows=180_000,
+    work_rows=150_000,
 )
 QUICK = Plan(
-    scan_rows=600_000,
+    scan_rows=300_000,
     scan_batches=3,
     scan_rounds=1,
     has_warm_up=False,
