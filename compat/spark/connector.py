@@ -24,6 +24,7 @@ from server_process import BUILD, ServerProcess
 
 HERE = Path(__file__).resolve().parent
 QUERY_SECONDS = 120
+_STARTS = 20
 # Quiet: errors that a check waits for are logged with all their causes.
 _LOG4J = """rootLogger.level = fatal
 rootLogger.appenderRef.stderr.ref = STDERR
@@ -133,13 +134,13 @@ class Target:
 
     def drain(self, frame: DataFrame, folder: Path) -> StreamingQuery:
         """Run an AvailableNow query to its end; one that could not start goes on by checkpoint."""
-        for attempt in range(5):
+        for attempt in range(_STARTS):
             query = self.to_files(frame, folder)
             try:
                 ended = query.awaitTermination(QUERY_SECONDS)
             except PySparkException as problem:
                 # Spark gives the process of a Python source ten seconds to start, busy or not.
-                if attempt == 4 or "failed to connect back" not in str(problem):
+                if attempt == _STARTS - 1 or "failed to connect back" not in str(problem):
                     raise
                 continue
             assert ended, f"still at work: {query.status}"

@@ -69,8 +69,10 @@ def _lags(target: Target, topic: str) -> list[int]:
     command = ["java", "-cp", f"{fetch_jars()}/*"]
     command += ["org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"]
     command += ["--bootstrap-server", target.bootstrap_servers]
-    command += ["--describe", "--group", "lag-of-spark"]
-    told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    command += ["--describe", "--group", "lag-of-spark", "--timeout", "60000"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=180)
+    told = ended.stdout
+    assert ended.returncode == 0, told + ended.stderr
     lines = [line.split() for line in told.splitlines()]
     (header,) = (line for line in lines if "LAG" in line)
     rows = [line for line in lines if len(line) >= len(header) and line[1] == topic]
