@@ -492,6 +492,37 @@ def test_session_timeouts_of_groups(value: str, is_told: bool) -> None:
     assert (found is not None) == is_told
 
 
+def test_what_a_broker_does_not_tell_is_no_finding(tmp_path: Path) -> None:
+    """Settings that Kafka has not, or had not yet, are passed over."""
+    own = {"consumer.session.timeout.ms": entry("1")}
+    assert broker_checks.check_group_session("billing", own, {}) is None
+    bounds = {
+        "group.consumer.min.session.timeout.ms": entry(None),
+        "group.consumer.max.session.timeout.ms": entry("60000"),
+    }
+    assert broker_checks.check_group_session("billing", own, bounds) is None
+    assert broker_checks.check_group_session("billing", {}, bounds) is None
+    file = tmp_path / "consumer.properties"
+    file.write_text("session.timeout.ms=1\n")
+    found = broker_checks.check_client_session(replace(HERE, command_config=file), {})
+    assert found.status is Status.OK
+    for address in ("localhost:0", "localhost:any"):
+        configs = {"console.listeners": entry(address)}
+        place = [Place(1, "localhost", 9092)]
+        assert broker_checks.check_clock(HERE, place, configs, None).status is Status.SKIPPED
+
+
+def test_versions_are_not_asked_for_through_tls(tmp_path: Path) -> None:
+    """Our own codecs speak neither TLS nor SASL, which is said."""
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\n")
+    connection = replace(HERE, command_config=file)
+    (found,) = broker_checks.check_versions(connection, [Place(1, "localhost", 1)])
+    assert (found.status, found.why) == (Status.SKIPPED, "it is asked without TLS and SASL only")
+    (dead,) = broker_checks.check_versions(HERE, [Place(1, "127.0.0.1", 1)])
+    assert dead.status is Status.SKIPPED and "broker 1 does not answer" in str(dead.why)
+
+
 # The machine ------------------------------------------------------------------------------------
 
 

@@ -147,6 +147,13 @@ def test_a_broker_that_sends_clients_astray(run: Callable[..., Result], tmp_path
     assert found(result, "topics-and-groups") == [("skipped", None)]
 
 
+def test_a_broker_on_its_port(group_broker: BrokerProcess) -> None:
+    """A port that a broker has is taken by the right kind of server."""
+    host, _, port = group_broker.bootstrap.rpartition(":")
+    found = machine.check_port(host, int(port))
+    assert (found.status.value, found.what) == ("ok", "a broker listens")
+
+
 def test_the_machine_alone(
     run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

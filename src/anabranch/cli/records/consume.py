@@ -151,6 +151,8 @@ def consume(
         max_messages=max_messages,
         exit_at_end=exit_at_end,
     )
+    if output_format == "tsv":
+        write_tsv_line(RECORD_COLUMNS)
     reading.read_all(connection, write)
 
 
@@ -158,7 +160,6 @@ def _writer(output_format: str, template: str | None, null_marker: str) -> Calla
     if output_format == "json":
         return lambda message: write_json_line(record_document(message))
     if output_format == "tsv":
-        write_tsv_line(RECORD_COLUMNS)
         return lambda message: write_tsv_line(record_cells(message, null_marker))
     render = template_writer(
         PLAIN_TEMPLATE if template is None else template, unescape(null_marker, "--null-marker")
