@@ -167,7 +167,7 @@ def short_plan(plan: str) -> str:
         line = re.sub(r", REQUIRED_BY_STATEFUL_OPERATOR|, \[plan_id=\d+\]", "", line)
         line = re.sub(r"class \S*\$(\w+)$", r"\1", line)
         line = re.sub(r"MicroBatchWrite\[epoch: \d+, writer: (\w+)\]", r"\1", line)
-        line = re.sub(r"\*? ?\(\d+\) ?", "", line)
+        line = re.sub(r"\*\(\d+\) ", "", line)
         lines.append(line.rstrip())
     return "\n".join(lines)
 
