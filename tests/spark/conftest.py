@@ -24,6 +24,7 @@ pytest.register_assert_rewrite(
     "on_spark_pipeline",
     "on_spark_sink",
     "on_spark_source",
+    "packaging_kit",
     "source_kit",
 )
 
