@@ -126,6 +126,33 @@ def test_times_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     watched(tmp_path, scene)
 
 
+def test_where_nothing_happens_the_same_is_told_again(tmp_path: Path) -> None:
+    """No new object for a partition that stands still; anything else is seen at once."""
+
+    async def scene(stage: Watched) -> None:
+        stage.topic("t", 2)
+        for partition in (0, 1):
+            stage.produce("t", 3000, partition=partition)
+            stage.commit("g", "t", 1, partition)
+
+        async def read() -> Any:
+            stage.now_ms += 10
+            return (await stage.surveyor.survey(max_age_ms=0)).groups["g"].partitions
+
+        first = await read()
+        assert [one is other for one, other in zip(first, await read(), strict=True)] == [True] * 2
+        stage.produce("t", 2000, partition=1)
+        after = await read()
+        assert after[0] is first[0] and after[1].lag_records == 1
+        stage.commit("g", "t", 2, 1)
+        stage.commit("g", "t", 1, 0)
+        later = await read()
+        assert [one.committed_offset for one in later] == [1, 2]
+        assert [one.committed_ms for one in later] == [stage.now_ms - 10] * 2
+
+    watched(tmp_path, scene)
+
+
 def test_a_log_that_cannot_be_read_has_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -383,6 +383,11 @@ class GroupCoordinator:
         assert shard is not None, "there is no group without a shard"
         return shard.environment(group_id)
 
+    def group_ids(self) -> list[str]:
+        """The names of all groups, as far as they can be read."""
+        readable = [driver.shard for driver in self._drivers if driver.refusal is None]
+        return sorted(group_id for shard in readable for group_id in shard.group_ids())
+
     def all_groups(self) -> list[Group]:
         """Every group, by name; those of a shard that cannot be read are not known."""
         found: list[Group] = []

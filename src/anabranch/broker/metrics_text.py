@@ -47,17 +47,17 @@ async def render_metrics(broker: "Broker", accept: str = "") -> tuple[bytes, str
         is_open=wants_openmetrics(accept), series_max=broker.get_int(METRICS_SERIES_MAX)
     )
     slices = Slices()
-    pieces: list[str] = []
+    pieces: list[bytes] = []
     for metric, values in _collect(broker, survey, measured):
         if too_fine.intersection(metric.labels):
             continue
         lines = writer.family(metric, values)
         while piece := list(islice(lines, _GLANCE)):
-            pieces.append("".join(piece))
+            pieces.append("".join(piece).encode())
             if slices.is_over:
                 await slices.pause()
-    pieces += writer.family(b.SERIES_LEFT_OUT, {(): writer.left_out})
-    return "".join([*pieces, writer.end()]).encode(), writer.content_type
+    rest = "".join(writer.family(b.SERIES_LEFT_OUT, {(): writer.left_out})) + writer.end()
+    return b"".join([*pieces, rest.encode()]), writer.content_type
 
 
 def _measure(folders: list[Path]) -> list[tuple[Metric, Values]]:

@@ -129,18 +129,14 @@ class Surveyor:
         self._reader.times.begin_round()
         groups: dict[str, GroupSummary] = {}
         readers: dict[str, list[str]] = {}
-        for group in self._broker.groups.all_groups():
+        for group_id in self._broker.groups.group_ids():
             if slices.is_over:
                 await slices.pause()
-            try:
-                summary = self._summary(group, await self._reader.read(group, slices))
-            except Exception as error:
-                # Its shard cannot be read now, or this is a bug; the others are shown all the same.
-                logs.warning("survey.group.failed", group=group.group_id, reason=repr(error))
-                continue
-            groups[group.group_id] = summary
-            for topic in summary.topics:
-                readers.setdefault(topic, []).append(group.group_id)
+            summary = await self._group_or_none(group_id, slices)
+            if summary is not None:
+                groups[group_id] = summary
+                for topic in summary.topics:
+                    readers.setdefault(topic, []).append(group_id)
         self._forget_others(groups)
         topics: dict[str, TopicSummary] = {}
         for found in list(self._broker.topics):
@@ -150,6 +146,18 @@ class Surveyor:
         for gone in self._topic_paces.keys() - topics.keys():
             del self._topic_paces[gone]
         return Survey(taken_ms=taken_ms, groups=groups, topics=topics)
+
+    async def _group_or_none(self, group_id: str, slices: Slices) -> GroupSummary | None:
+        """A group, unless it went meanwhile or cannot be read."""
+        try:
+            group = self._broker.groups.group(group_id)
+            if group is None:
+                return None
+            return self._summary(group, await self._reader.read(group, slices))
+        except Exception as error:
+            # Its shard cannot be read now, or this is a bug; the others are shown all the same.
+            logs.warning("survey.group.failed", group=group_id, reason=repr(error))
+            return None
 
     def _forget_others(self, groups: Iterable[str]) -> None:
         kept = set(groups)
@@ -238,14 +246,17 @@ class Surveyor:
         try:
             while self._steady_ms() - self._asked_ms <= WATCHED_MS:
                 with contextlib.suppress(Exception):  # it is in the log, and the next may do better
-                    self.keep_samples(await self._survey(max_age_ms=int(SAMPLE_EVERY_S * 500)))
+                    await self._keep(await self._survey(max_age_ms=int(SAMPLE_EVERY_S * 500)))
                 await asyncio.sleep(SAMPLE_EVERY_S)
         finally:
             self._sampler = None
 
-    def keep_samples(self, survey: Survey) -> None:
+    async def _keep(self, survey: Survey) -> None:
         """Add a survey to the history of its groups."""
+        slices = Slices()
         for group_id, group in survey.groups.items():
+            if slices.is_over:
+                await slices.pause()
             history = self._histories.get(group_id)
             if history is None:
                 history = self._histories[group_id] = History()

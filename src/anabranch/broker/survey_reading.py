@@ -103,6 +103,10 @@ class GroupReader:
         self.windows = Windows(broker)
         # By group: the partitions in order, which is dear to find out and seldom changes.
         self._orders: dict[str, tuple[set[Key], list[Key]]] = {}
+        # What was read last, in the same order. Where nothing happens it is told again: tens of
+        # thousands of new objects every few seconds would have the garbage collector go through
+        # all that the broker has.
+        self._lasts: dict[str, tuple[list[Key], tuple[PartitionLag, ...]]] = {}
         # By classic group, whose values are replaced whenever something changes.
         self._classic: dict[str, tuple[Group, Owners, frozenset[str]]] = {}
 
@@ -110,7 +114,7 @@ class GroupReader:
         """Forget what is known of groups that are gone."""
         kept = set(group_ids)
         self.windows.forget_others(kept)
-        for known in (self._orders, self._classic):
+        for known in (self._orders, self._lasts, self._classic):
             for gone in known.keys() - kept:
                 known.pop(gone, None)
 
@@ -125,6 +129,9 @@ class GroupReader:
             with contextlib.suppress(KafkaError):  # what was found before is told then
                 await awaited(self._broker.groups.branch_progress.of_group(group.group_id))
         now_ms = self._broker.now_ms()
+        order, lasts = self._lasts.get(group.group_id, (None, None))
+        if order is not keys:
+            lasts = None
         partitions: list[PartitionLag] = []
         produced = 0.0
         source: _TopicReader | None = None
@@ -133,11 +140,14 @@ class GroupReader:
                 await slices.pause()
             if source is None or source.name != key[0]:
                 source = self._topic_reader(group.group_id, key[0], windows, now_ms, is_exact)
-            found = source.read(key[1], offsets, owners.get(key))
+            last = lasts[number] if lasts is not None else None
+            found = source.read(key[1], offsets, owners.get(key), last)
             partitions.append(found)
             produced += (found.log_end_offset or 0) / source.ranges
         topics = {name for name, _ in keys} | subscribed
-        return Reading(tuple(partitions), tuple(sorted(topics)), produced)
+        reading = Reading(tuple(partitions), tuple(sorted(topics)), produced)
+        self._lasts[group.group_id] = (keys, reading.partitions)
+        return reading
 
     def _topic_reader(
         self,
@@ -232,7 +242,11 @@ class _TopicReader:
         self.ranges = topic.layout.ranges if topic is not None and topic.layout is not None else 1
 
     def read(
-        self, number: int, offsets: Mapping[Key, CommittedOffset], member_id: str | None
+        self,
+        number: int,
+        offsets: Mapping[Key, CommittedOffset],
+        member_id: str | None,
+        last: PartitionLag | None,
     ) -> PartitionLag:
         topic = self._topic
         if topic is None or not topic.has_partition(number):
@@ -250,6 +264,18 @@ class _TopicReader:
             window = self._windows.get((topic.topic_id, number))
             if window is not None:
                 records = min(records, window.open_records + max(end - window.end_offset, 0))
+        if last is not None and not records and last.lag_records == 0:
+            committed_ms = committed.commit_timestamp_ms if committed is not None else None
+            # A commit without a new time has nothing new.
+            if (
+                last.log_end_offset == end
+                and last.log_start_offset == start
+                and last.committed_offset == offset
+                and last.committed_ms == committed_ms
+                and last.member_id == member_id
+                and last.metadata == (committed.metadata if committed is not None else "")
+            ):
+                return last
         return PartitionLag(
             topic=self.name,
             partition=number,
