@@ -79,6 +79,19 @@ def test_only_what_was_set(configs: Configs, topic: str) -> None:
     assert [one["name"] for one in result.document] == ["segment.ms"]
 
 
+def test_a_branch_topic_has_what_is_its_own(
+    configs: Configs, run: Configs, group_broker: BrokerProcess, topic: str
+) -> None:
+    """What a branch topic shows of its source is not counted as set for it."""
+    server = ("--bootstrap-server", group_broker.bootstrap)
+    assert configs("alter", "--topic", topic, "--set", "retention.ms=9000", "--yes").code == 0
+    assert run("topics", "branch", topic, "--into", 2, *server).code == 0
+    branch = ("--topic", f"{topic}.by-key", "--format", "json")
+    assert row(configs("describe", *branch), "retention.ms")["value"] == "9000"
+    own = [one["name"] for one in configs("describe", *branch, "--overrides").document]
+    assert "branch.source.topic" in own and "retention.ms" not in own
+
+
 def test_the_broker_is_meant_without_flags(configs: Configs) -> None:
     """Without --topic, --group and --broker the settings are the broker's."""
     result = configs("describe", "log.retention.hours", "--format", "json")

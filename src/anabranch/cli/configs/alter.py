@@ -98,7 +98,7 @@ def alter(
 
 
 def _write_table(entries: "dict[str, Entry]", changes: dict[str, str | None]) -> None:
-    from anabranch.cli.configs.resources import HIDDEN
+    from anabranch.cli.configs.words import HIDDEN
 
     rows = []
     for name, value in changes.items():
@@ -120,7 +120,8 @@ def _report(
     is_dry_run: bool,
 ) -> None:
     """Tell what is there now, read from the broker again."""
-    from anabranch.cli.configs.resources import HIDDEN, describe
+    from anabranch.cli.configs.resources import describe
+    from anabranch.cli.configs.words import HIDDEN
 
     if output_format == "json":
         after = {} if is_dry_run else describe(cluster, resource)

@@ -79,17 +79,13 @@ def describe_configs(
     Without --topic, --group and --broker it is the broker that answers. With NAME, only these.
     """
     from anabranch.cli.configs.names import require_names
-    from anabranch.cli.configs.resources import describe
+    from anabranch.cli.configs.resources import describe, own_entries
 
     cluster, resource = scope.open(connection)
     entries = describe(cluster, resource)
     require_names(resource, entries, names, f"Cannot show a setting of {resource}")
-    chosen = [
-        entry
-        for entry in entries.values()
-        if (not names or entry.name in names)
-        and (not only_overrides or entry.is_own(resource.scope))
-    ]
+    shown = own_entries(resource, entries) if only_overrides else entries.values()
+    chosen = [entry for entry in shown if not names or entry.name in names]
     if output_format == "json":
         write_json([_document(resource, entry) for entry in chosen])
         return
@@ -163,15 +159,14 @@ def list_configs(connection: Connection, output_format: str, types: tuple[str, .
 
 
 def _set_entries(cluster: "Cluster", types: tuple[str, ...]) -> "list[tuple[Resource, Entry]]":
-    from anabranch.cli.configs.resources import describe, find_resources
+    from anabranch.cli.configs.resources import describe, find_resources, own_entries
     from anabranch.cli.progress import progress_bar
 
     resources = find_resources(cluster, types)
     rows = []
     with progress_bar("Reading settings", len(resources)) as advance:
         for resource in resources:
-            for entry in describe(cluster, resource).values():
-                if entry.is_own(resource.scope):
-                    rows.append((resource, entry))
+            own = own_entries(resource, describe(cluster, resource))
+            rows += [(resource, entry) for entry in own]
             advance(1)
     return rows

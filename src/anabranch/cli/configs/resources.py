@@ -9,12 +9,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.cli.configs.words import (
+    BROKER_SOURCES,
+    DEFAULT_SOURCE,
+    GROUP_SOURCE,
+    HIDDEN,
+    SOURCES,
+    TOPIC_SOURCE,
+)
 from anabranch.cli.connection import open_admin, result_of
 from anabranch.cli.errors import CliError, kafka_error_of, refusal
 from anabranch.cli.groups.consumer_details import can_ask
 from anabranch.cli.groups.lookup import list_groups
 from anabranch.cli.options import Connection
 from anabranch.cli.raw_client import RawClient, first_client
+from anabranch.config.branch_settings import COMMIT_SOURCE_CONFIG, FIXED_CONFIGS
 from anabranch.config.definitions import TABLES
 from anabranch.config.setting import ConfigType, Scope, render
 from anabranch.model.errors import ErrorCode
@@ -39,28 +48,13 @@ from anabranch.wire.messages.list_config_resources import (
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ClusterMetadata
 
-HIDDEN: Final = "[hidden]"
-# DescribeConfigs' sources by number, in Kafka's words.
-SOURCES: Final = {
-    1: "DYNAMIC_TOPIC_CONFIG",
-    2: "DYNAMIC_BROKER_CONFIG",
-    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    4: "STATIC_BROKER_CONFIG",
-    5: "DEFAULT_CONFIG",
-    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
-    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    8: "DYNAMIC_GROUP_CONFIG",
-}
-DEFAULT_SOURCE: Final = "DEFAULT_CONFIG"
 _TYPE_NAMES: Final = {int(kind): kind.name for kind in ConfigType}
 _WIRE_TYPES: Final = {Scope.TOPIC: 2, Scope.BROKER: 4, Scope.GROUP: 32}
 # By which source a setting was made for the resource itself.
 _OWN_SOURCES: Final = {
-    Scope.TOPIC: frozenset({"DYNAMIC_TOPIC_CONFIG"}),
-    Scope.GROUP: frozenset({"DYNAMIC_GROUP_CONFIG"}),
-    Scope.BROKER: frozenset(
-        {"DYNAMIC_BROKER_CONFIG", "DYNAMIC_DEFAULT_BROKER_CONFIG", "STATIC_BROKER_CONFIG"}
-    ),
+    Scope.TOPIC: frozenset({TOPIC_SOURCE}),
+    Scope.GROUP: frozenset({GROUP_SOURCE}),
+    Scope.BROKER: frozenset(BROKER_SOURCES),
 }
 
 
@@ -93,10 +87,6 @@ class Entry:
     @property
     def shown_value(self) -> str | None:
         return HIDDEN if self.is_sensitive else self.value
-
-    def is_own(self, scope: Scope) -> bool:
-        """Whether it was set for the resource, instead of being what would be there anyway."""
-        return self.source in _OWN_SOURCES[scope]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +142,14 @@ def describe(cluster: Cluster, resource: Resource) -> dict[str, Entry]:
     else:
         entries = _described_by_librdkafka(cluster, resource)
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}
+
+
+def own_entries(resource: Resource, entries: Mapping[str, Entry]) -> list[Entry]:
+    """What was set for the resource itself; a branch topic also shows what its source has."""
+    own = [one for one in entries.values() if one.source in _OWN_SOURCES[resource.scope]]
+    if resource.scope is not Scope.TOPIC or FIXED_CONFIGS.isdisjoint(entries):
+        return own
+    return [one for one in own if one.name in FIXED_CONFIGS or one.name == COMMIT_SOURCE_CONFIG]
 
 
 def alter(

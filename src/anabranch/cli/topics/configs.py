@@ -10,6 +10,7 @@ from anabranch.cli.completion.live_names import (
     complete_topic_config_pairs,
     complete_topics,
 )
+from anabranch.cli.configs.words import HIDDEN, SOURCES, TOPIC_SOURCE
 from anabranch.cli.connection import open_admin, result_of
 from anabranch.cli.errors import CliError, kafka_error_of, refusal
 from anabranch.cli.options import (
@@ -29,17 +30,6 @@ from anabranch.config.branch_settings import COMMIT_SOURCE_CONFIG, FIXED_CONFIGS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
-
-# DescribeConfigs' sources by number, in Kafka's words.
-_SOURCES = {
-    1: "DYNAMIC_TOPIC_CONFIG",
-    2: "DYNAMIC_BROKER_CONFIG",
-    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    4: "STATIC_BROKER_CONFIG",
-    5: "DEFAULT_CONFIG",
-}
-_TOPIC_SOURCE = 1
-_HIDDEN = "[hidden]"
 
 
 @click.command(
@@ -112,7 +102,7 @@ def topic_overrides(
     """Per topic, the settings made for it, sorted by name."""
     return {
         topic: {
-            name: _HIDDEN if entry.is_sensitive else entry.value
+            name: HIDDEN if entry.is_sensitive else entry.value
             for name, entry in sorted(entries.items())
             if _is_own(name, entries)
         }
@@ -122,7 +112,7 @@ def topic_overrides(
 
 def _is_own(name: str, entries: dict[str, Any]) -> bool:
     """Whether a setting was made for the topic itself; a branch topic also shows its source's."""
-    if entries[name].source != _TOPIC_SOURCE:
+    if SOURCES.get(entries[name].source) != TOPIC_SOURCE:
         return False
     is_branch_topic = any(fixed in entries for fixed in FIXED_CONFIGS)
     return not is_branch_topic or name in FIXED_CONFIGS or name == COMMIT_SOURCE_CONFIG
@@ -156,7 +146,7 @@ def _show(topic: str, entries: dict[str, Any], only_overrides: bool, output_form
             "topic": topic,
             "name": name,
             "value": _value_of(entry),
-            "source": _SOURCES.get(entry.source, "UNKNOWN"),
+            "source": SOURCES.get(entry.source, "UNKNOWN"),
             "is_read_only": bool(entry.is_read_only),
             "is_sensitive": bool(entry.is_sensitive),
         }
@@ -283,5 +273,5 @@ def alter_topic(
 
 
 def _value_of(entry: Any) -> str | None:
-    value: str | None = _HIDDEN if entry.is_sensitive else entry.value
+    value: str | None = HIDDEN if entry.is_sensitive else entry.value
     return value
