@@ -56,11 +56,13 @@ class TextWriter:
         template, escape = _template(metric), self._escape
         count, left_out = 0, 0
         for labels, value in pairs:
-            if series_max is not None and self.series + count >= series_max:
-                left_out += 1
+            # A histogram is a series for each of its lines: the bounds, +Inf, count and sum.
+            size = len(value.bounds_s) + 3 if isinstance(value, Histogram) else 1
+            if series_max is not None and self.series + count + size > series_max:
+                left_out += size
                 yield ""
                 continue
-            count += 1
+            count += size
             if isinstance(value, Histogram):
                 yield _histogram(metric, [escape(label) for label in labels], value)
             else:
