@@ -202,6 +202,21 @@ def test_list_has_what_somebody_set(run: Configs, group_broker: BrokerProcess, t
     assert ("message.max.bytes", "2000000") in [(one["name"], one["value"]) for one in defaults]
 
 
+def test_many_resources_are_asked_for_in_batches(
+    run: Configs, group_broker: BrokerProcess, kit: GroupsKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many fit into a request, the list is the same, and none is asked for twice."""
+    server = ("--bootstrap-server", group_broker.bootstrap)
+    for _ in range(3):
+        topic = kit.topic(f"batched-{next(_names)}", partitions=1)
+        change = ("--topic", topic, "--set", "retention.ms=7000", "--yes")
+        assert run("configs", "alter", *change, *server).code == 0
+    at_once = run("configs", "list", *server)
+    assert at_once.out.count("batched-") == 3
+    monkeypatch.setattr(resources, "_RESOURCES_MAX", 2)
+    assert run("configs", "list", *server) == at_once
+
+
 def test_secrets_are_hidden(
     run: Configs, group_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

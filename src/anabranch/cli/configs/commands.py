@@ -159,14 +159,14 @@ def list_configs(connection: Connection, output_format: str, types: tuple[str, .
 
 
 def _set_entries(cluster: "Cluster", types: tuple[str, ...]) -> "list[tuple[Resource, Entry]]":
-    from anabranch.cli.configs.resources import describe, find_resources, own_entries
+    from anabranch.cli.configs.resources import describe_all, find_resources, own_entries
     from anabranch.cli.progress import progress_bar
 
     resources = find_resources(cluster, types)
-    rows = []
     with progress_bar("Reading settings", len(resources)) as advance:
-        for resource in resources:
-            own = own_entries(resource, describe(cluster, resource))
-            rows += [(resource, entry) for entry in own]
-            advance(1)
-    return rows
+        found = describe_all(cluster, resources, advance)
+    return [
+        (resource, entry)
+        for resource in resources
+        for entry in own_entries(resource, found[resource])
+    ]

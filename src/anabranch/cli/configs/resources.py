@@ -5,7 +5,7 @@ types, documentation and what was altered for all brokers. Through TLS or SASL i
 asks, and what it does not tell comes from our own table of settings.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ from anabranch.cli.errors import CliError, kafka_error_of, refusal
 from anabranch.cli.groups.consumer_details import can_ask
 from anabranch.cli.groups.lookup import list_groups
 from anabranch.cli.options import Connection
+from anabranch.cli.progress import no_progress
 from anabranch.cli.raw_client import RawClient, first_client
 from anabranch.config.branch_settings import COMMIT_SOURCE_CONFIG, FIXED_CONFIGS
 from anabranch.config.definitions import TABLES
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 _TYPE_NAMES: Final = {int(kind): kind.name for kind in ConfigType}
 _WIRE_TYPES: Final = {Scope.TOPIC: 2, Scope.BROKER: 4, Scope.GROUP: 32}
+_SCOPES: Final = {number: scope for scope, number in _WIRE_TYPES.items()}
+_RESOURCES_MAX: Final = 200
 # By which source a setting was made for the resource itself.
 _OWN_SOURCES: Final = {
     Scope.TOPIC: frozenset({TOPIC_SOURCE}),
@@ -137,11 +140,29 @@ def configured_groups(cluster: Cluster) -> set[str]:
 
 def describe(cluster: Cluster, resource: Resource) -> dict[str, Entry]:
     """The settings of a resource by name; CliError when the broker refuses."""
-    if can_ask(cluster.connection):
-        entries = _described_by_codec(cluster, resource)
-    else:
-        entries = _described_by_librdkafka(cluster, resource)
-    return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}
+    return describe_all(cluster, [resource])[resource]
+
+
+def describe_all(
+    cluster: Cluster, resources: Sequence[Resource], on_answer: Callable[[int], None] = no_progress
+) -> dict[Resource, dict[str, Entry]]:
+    """The same of many, in few requests; `on_answer` is told of how many each answer is."""
+    found: dict[Resource, dict[str, Entry]] = {}
+    ask = _described_by_codec if can_ask(cluster.connection) else _described_by_librdkafka
+    for batch in _batches(resources):
+        for resource, entries in ask(cluster, batch).items():
+            in_order = sorted(entries, key=lambda entry: entry.name)
+            found[resource] = {entry.name: entry for entry in in_order}
+        on_answer(len(batch))
+    return found
+
+
+def _batches(resources: Sequence[Resource]) -> Iterator[list[Resource]]:
+    """A broker is asked about itself alone, about everything else any of them."""
+    others = [one for one in resources if one.scope is not Scope.BROKER]
+    yield from ([one] for one in resources if one.scope is Scope.BROKER)
+    for start in range(0, len(others), _RESOURCES_MAX):
+        yield others[start : start + _RESOURCES_MAX]
 
 
 def own_entries(resource: Resource, entries: Mapping[str, Entry]) -> list[Entry]:
@@ -179,24 +200,28 @@ def _client(cluster: Cluster, resource: Resource) -> RawClient:
     return RawClient(node.host, node.port, cluster.connection.timeout_s)
 
 
-def _described_by_codec(cluster: Cluster, resource: Resource) -> Iterable[Entry]:
+def _described_by_codec(cluster: Cluster, resources: list[Resource]) -> dict[Resource, list[Entry]]:
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
                 resource_type=_WIRE_TYPES[resource.scope], resource_name=resource.name
             )
+            for resource in resources
         ],
         include_synonyms=True,
         include_documentation=True,
     )
-    with _client(cluster, resource) as client:
+    with _client(cluster, resources[0]) as client:
         answer = client.send(DESCRIBE_CONFIGS, request)
     if answer is None:
-        raise _too_old(_failure_to_read(resource))
-    (result,) = answer.results
-    if result.error_code:
-        raise _refused(_failure_to_read(resource), result.error_code, result.error_message)
-    return [_entry(resource, config) for config in result.configs]
+        raise _too_old(_failure_to_read(resources[0]))
+    found: dict[Resource, list[Entry]] = {}
+    for result in answer.results:
+        resource = Resource(_SCOPES[result.resource_type], result.resource_name)
+        if result.error_code:
+            raise _refused(_failure_to_read(resource), result.error_code, result.error_message)
+        found[resource] = [_entry(resource, config) for config in result.configs]
+    return found
 
 
 def _entry(resource: Resource, config: Any) -> Entry:
@@ -289,19 +314,24 @@ def _config_resource(resource: Resource, what: str, **given: Any) -> Any:
     return ConfigResource(ResourceType[resource.scope.name], resource.name, **given)
 
 
-def _described_by_librdkafka(cluster: Cluster, resource: Resource) -> Iterable[Entry]:
+def _described_by_librdkafka(
+    cluster: Cluster, resources: list[Resource]
+) -> dict[Resource, list[Entry]]:
     from confluent_kafka import KafkaException
 
-    what = _failure_to_read(resource)
-    asked = _config_resource(resource, what)
-    (future,) = cluster.admin.describe_configs(
-        [asked], request_timeout=cluster.connection.timeout_s
-    ).values()
-    try:
-        found = result_of(future, cluster.connection)
-    except KafkaException as exception:
-        raise refusal(what, kafka_error_of(exception)) from exception
-    return [_entry_of_librdkafka(resource, entry) for entry in found.values()]
+    asked = {_config_resource(one, _failure_to_read(one)): one for one in resources}
+    futures = cluster.admin.describe_configs(
+        list(asked), request_timeout=cluster.connection.timeout_s
+    )
+    found: dict[Resource, list[Entry]] = {}
+    for key, future in futures.items():
+        resource = asked[key]
+        try:
+            entries = result_of(future, cluster.connection).values()
+        except KafkaException as exception:
+            raise refusal(_failure_to_read(resource), kafka_error_of(exception)) from exception
+        found[resource] = [_entry_of_librdkafka(resource, entry) for entry in entries]
+    return found
 
 
 def _entry_of_librdkafka(resource: Resource, entry: Any) -> Entry:

@@ -142,7 +142,12 @@ def _check_broker(connection: Connection, watch_s: float) -> "Iterator[Finding]"
 
 
 def _check_settings(cluster: "Cluster", places: list[Any]) -> "Iterator[Finding]":
-    from anabranch.cli.configs.resources import Resource, configured_groups, describe
+    from anabranch.cli.configs.resources import (
+        Resource,
+        configured_groups,
+        describe,
+        describe_all,
+    )
     from anabranch.cli.doctor import broker_checks
     from anabranch.cli.doctor.questions import newest_timestamp_ms
     from anabranch.config.setting import Scope
@@ -152,9 +157,9 @@ def _check_settings(cluster: "Cluster", places: list[Any]) -> "Iterator[Finding]
     yield broker_checks.check_clock(cluster.connection, places, configs, newest_ms)
     yield broker_checks.check_auto_create(configs)
     yield broker_checks.check_client_session(cluster.connection, configs)
-    for group in sorted(configured_groups(cluster)):
-        own = describe(cluster, Resource(Scope.GROUP, group))
-        finding = broker_checks.check_group_session(group, own, configs)
+    groups = [Resource(Scope.GROUP, group) for group in sorted(configured_groups(cluster))]
+    for group, own in describe_all(cluster, groups).items():
+        finding = broker_checks.check_group_session(group.name, own, configs)
         if finding is not None:
             yield finding
 
