@@ -66,14 +66,18 @@ def test_counts_are_what_the_broker_has(tmp_path: Path) -> None:
                     return
 
         await asyncio.to_thread(read)
-        html = await site.page("/")
-        shown = facts(html)
+        # Clients open and close connections as they like: once both looks must agree.
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                html = await site.page("/")
+                shown = facts(html)
+                open_now = sum(one.connection_count for one in site.server.listeners)
+                if shown["Connections"] == str(open_now):
+                    break
+        assert open_now > 0
         assert (shown["Topics"], shown["Groups"], shown["Members"]) == ("2", "1", "1")
         assert shown["Lag"] == "7"
         assert "3 partitions, 1 branch topic" in html
-        assert int(shown["Connections"]) == sum(
-            one.connection_count for one in site.server.listeners
-        )
         assert ">Stable</span> 1" in html
         assert "all logs take records" in html
         (rebalance,) = await site.rows("/?table=rebalances")
