@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import ConsumerGroupState
-from confluent_kafka.admin import ConsumerGroupDescription
 from lines import GrowingFile, KeyedProducer, check_once, check_replayed, lines_of, topic_lines
 from workers import GROUP, SINK, SINK_GROUP_PREFIX, SOURCE, Cluster, wait_for
 
@@ -62,11 +61,10 @@ def wait_for_topic(cluster: Cluster, source: str, topic: str, count: int) -> lis
     return found
 
 
-def group_of(cluster: Cluster, group: str) -> ConsumerGroupDescription:
+def group_of(cluster: Cluster, group: str) -> Any:
     admin = cluster.admin
     (future,) = admin.describe_consumer_groups([group]).values()
-    found: ConsumerGroupDescription = future.result(20)
-    return found
+    return future.result(20)
 
 
 def owned(cluster: Cluster, group: str) -> list[list[int]]:

@@ -7,6 +7,7 @@ is `connect`.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import time
@@ -187,7 +188,7 @@ class Cluster:
             name = f"worker-{self._started}"
             self.workers.append(Worker(name, self._classpath, self.work_dir, settings))
         for worker in self.workers:
-            wait_for(lambda one=worker: self._is_ready(one), f"{worker.name} answers")
+            wait_for(functools.partial(self._is_ready, worker), f"{worker.name} answers")
 
     @staticmethod
     def _is_ready(worker: Worker) -> bool:
