@@ -7,10 +7,9 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from connector import Target, assert_fails, assert_rows, by_place
+from connector import HERE, Target, assert_fails, assert_rows, by_place
 from pyspark.sql import DataFrame
 
-from apache_kafka import fetch_jars
 from branch_topics import sample
 
 _FIRST_MS = 1_790_000_000_000
@@ -66,7 +65,7 @@ def _lag_in_kafkas_tool(target: Target) -> None:
 
 
 def _lags(target: Target, topic: str) -> list[int]:
-    command = ["java", "-cp", f"{fetch_jars()}/*"]
+    command = ["java", "-cp", f"{_kafkas_tools()}/*"]
     command += ["org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"]
     command += ["--bootstrap-server", target.bootstrap_servers]
     command += ["--describe", "--group", "lag-of-spark", "--timeout", "60000"]
@@ -78,6 +77,17 @@ def _lags(target: Target, topic: str) -> list[int]:
     rows = [line for line in lines if len(line) >= len(header) and line[1] == topic]
     assert len(rows) == 3, told
     return [int(row[header.index("LAG")]) for row in rows]
+
+
+def _kafkas_tools() -> Path:
+    """The jars of Kafka's tools, which the suite `compat/java` has, too."""
+    suite = HERE.parent / "java"
+    lib = suite / "lib"
+    if not any(lib.glob("kafka-tools-[0-9]*.jar")):
+        copy = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+        options = [f"-DoutputDirectory={lib}", "-f", str(suite / "pom.xml")]
+        subprocess.run(["mvn", "-q", "-B", *copy, *options], cwd=suite, check=True)
+    return lib
 
 
 EXCHANGE_CHECKS: Mapping[str, Callable[[Target], None]] = {
