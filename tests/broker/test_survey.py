@@ -122,6 +122,10 @@ def test_times_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         stage.commit("g", "t", 1)
         await stage.surveyor.survey(max_age_ms=0)
         assert looked == [0, 1]
+        # Compaction may have taken the record away.
+        stage.broker.topics.partition("t", 0).log.replacements += 1
+        await stage.surveyor.survey(max_age_ms=0)
+        assert looked == [0, 1, 1]
 
     watched(tmp_path, scene)
 
@@ -214,6 +218,44 @@ def test_owners_of_a_consumer_group(tmp_path: Path) -> None:
         assert {one.member_id for one in group.partitions} == {"m"}
         assert lags(group) == {("t", 0): (0, 0), ("t", 1): (2, 2000)}
         assert group.partitions[0].committed_offset is None
+
+    watched(tmp_path, scene)
+
+
+def test_a_partition_that_members_share_has_no_one_owner(tmp_path: Path) -> None:
+    """By key range: who has what of it is another question."""
+
+    async def scene(stage: Watched) -> None:
+        stage.topic("t", 1, range_fetch_enable="true")
+        epochs = {"a": 0}
+        owned: dict[str, tuple[Any, ...]] = {}
+        owners = []
+        for turn in range(16):
+            if turn == 8:
+                owners.append((await stage.surveyor.survey(0)).groups["g"])
+                epochs["b"] = 0
+            for member_id in epochs:
+                heartbeat = ConsumerHeartbeat(
+                    group_id="g",
+                    member_id=member_id,
+                    member_epoch=epochs[member_id],
+                    rebalance_timeout_ms=60_000,
+                    subscribed_topic_names=("t",),
+                    owned=owned.get(member_id, ()),
+                    shares=True,
+                )
+                answer = stage.broker.groups.submit("g", heartbeat)
+                assert answer.error is ErrorCode.NONE
+                epochs[member_id] = answer.member_epoch
+                if answer.assignment is not None:
+                    owned[member_id] = tuple(answer.assignment)
+            stage.now_ms += 60
+            for driver in stage.broker.groups._drivers:
+                driver._clock.turn()
+        owners.append((await stage.surveyor.survey(0)).groups["g"])
+        assert all(owned.values()) and len(owned) == 2
+        assert [[one.member_id for one in group.partitions] for group in owners] == [["a"], [None]]
+        assert all(group.is_sharing for group in owners)
 
     watched(tmp_path, scene)
 

@@ -102,6 +102,21 @@ def test_lag_is_what_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     watched(tmp_path, scene)
 
 
+def test_slots_that_nobody_has_spoken_of_have_everything_to_do(tmp_path: Path) -> None:
+    """There is no stable offset then: lag counts from the start, as without a commit."""
+
+    async def scene(stage: Watched) -> None:
+        stage.topic("t", range_fetch_enable="true")
+        for ago in range(10, 0, -1):
+            stage.produce("t", ago * 1000)
+        slot = slot_of_key(b"k")
+        acked(stage, Ack(SlotRange(slot, slot + 1), -1, 4))
+        (one,) = (await stage.surveyor.survey(0)).groups["g"].partitions
+        assert (one.committed_offset, one.lag_records) == (None, 10)
+
+    watched(tmp_path, scene)
+
+
 def test_a_window_that_is_large_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,39 +1,89 @@
-"""When the record at an offset was written, and what finding that out leaves behind."""
+"""When the record at an offset was written, from headers or exactly."""
 
-import os
 from pathlib import Path
+from typing import Any
 
-from log_kit import NOW_MS, append, open_log
+import pytest
 
-from anabranch.log.log_config import LogConfig
+from anabranch.broker.broker import Broker
+from anabranch.config.load import load_settings
+from anabranch.log.partition_log import PartitionLog
 from anabranch.log.record_times import timestamp_at
+from anabranch.model.errors import KafkaError
+from anabranch.wire.record_batch import Record, build_batch
+
+NOW_MS = 1_700_000_000_000
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+@pytest.fixture
+def broker(tmp_path: Path) -> Any:
+    settings = load_settings(environ={}, overrides=[f"log.dirs={tmp_path}"])
+    made = Broker(settings, now_ms=lambda: NOW_MS)
+    yield made
+    made.groups.stop()
+    made.close()
 
 
-def test_a_look_takes_no_descriptor(tmp_path: Path) -> None:
-    """Who asks for the times of many logs does not keep their files open."""
-    log = open_log(tmp_path / "t-0", LogConfig(segment_bytes=300))
-    for _ in range(20):
-        append(log)
-    log.close_idle()
-    log.close_idle()
-    before = descriptors()
-    for offset in range(20):
-        assert timestamp_at(log, offset) == NOW_MS
-    assert descriptors() == before
-    assert not any(segment.is_mapped for segment in log.segments)
-    log.close(NOW_MS)
+def a_log(broker: Broker, **configs: str) -> PartitionLog:
+    given = {key.replace("_", "."): value for key, value in configs.items()}
+    return broker.create_topic("t", 1, given).partitions[0].log
 
 
-def test_a_look_takes_nothing_from_readers(tmp_path: Path) -> None:
-    """A log that is being read stays as open as it was."""
-    log = open_log(tmp_path / "t-0", LogConfig())
-    append(log)
-    log.read(0, 1000)
-    assert log.segments[0].is_mapped
-    assert timestamp_at(log, 0) == NOW_MS
-    assert log.segments[0].is_mapped
-    log.close(NOW_MS)
+def append(log: PartitionLog, *timestamps: int, now_ms: int = NOW_MS) -> None:
+    records = [Record(i, timestamp, b"k", b"v") for i, timestamp in enumerate(timestamps)]
+    log.append(memoryview(bytearray(build_batch(records, base_offset=0))), now_ms=now_ms)
+
+
+def test_first_of_a_batch_and_within_one(broker: Broker) -> None:
+    """The first record has the header's time; those after it an estimate, or their own."""
+    log = a_log(broker)
+    append(log, 100, 110, 190, 200)
+    append(log, 300)
+    assert [timestamp_at(log, offset) for offset in range(5)] == [100, 133, 166, 200, 300]
+    exact = [timestamp_at(log, offset, is_exact=True) for offset in range(5)]
+    assert exact == [100, 110, 190, 200, 300]
+    assert timestamp_at(log, 5) is None
+    log.delete_records_before(2)
+    assert timestamp_at(log, 0, is_exact=True) == 190
+
+
+def test_the_time_of_the_append(broker: Broker) -> None:
+    """Where the log sets the time, all records of a batch have the same."""
+    log = a_log(broker, message_timestamp_type="LogAppendTime")
+    append(log, 100, 200, now_ms=5_000)
+    assert timestamp_at(log, 0) == timestamp_at(log, 1, is_exact=True) == 5_000
+
+
+def test_over_segments_and_gaps(broker: Broker) -> None:
+    """Also where compaction has emptied the end of a segment: the next record counts."""
+    log = a_log(broker)
+    for timestamp in (100, 200, 300):
+        append(log, timestamp)
+    log.roll(NOW_MS)
+    append(log, 400)
+    assert [timestamp_at(log, offset) for offset in range(4)] == [100, 200, 300, 400]
+    first = log.segments[0]
+    first.size_bytes = first.position_of(2)
+    assert timestamp_at(log, 2) == 400
+
+
+def test_what_has_no_time_or_cannot_be_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """-1 is none; a disk that fails says so; a log that is closed has nothing to tell."""
+    log = a_log(broker)
+    append(log, -1)
+    assert timestamp_at(log, 0) is None
+
+    class Broken:
+        base_offset, size_bytes, is_mapped = 0, 100, True
+
+        def position_of(self, offset: int) -> int:
+            raise OSError("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "_segments", [Broken()])
+        with pytest.raises(KafkaError, match="t-0: reading failed: gone"):
+            timestamp_at(log, 0)
+        patched.setattr(log, "is_closed", True)
+        assert timestamp_at(log, 0) is None
