@@ -75,6 +75,7 @@ async def play():
         "console.listeners=localhost:0"]))
     await server.start()
     before = loaded()
+    assert server._console_listeners[0]._loading is None
     status = await asyncio.to_thread(ask, int(server.console_urls[0].rpartition(":")[2]))
     print(sorted(before), status, sorted(loaded()))
     await server.stop()

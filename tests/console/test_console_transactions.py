@@ -28,7 +28,8 @@ def test_transactions_are_what_producers_do(tmp_path: Path) -> None:
             for producer in (done, busy):
                 producer.init_transactions(LIMIT_S)
                 producer.begin_transaction()
-                producer.produce("orders", "v", partition=1)
+                # Long ago, and still not hanging: its coordinator knows of it.
+                producer.produce("orders", "v", partition=1, timestamp=NOW_MS)
                 producer.flush(LIMIT_S)
             done.commit_transaction(LIMIT_S)
 
