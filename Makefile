@@ -10,7 +10,7 @@ BROWSER_STAMP := $(VENV)/.installed-browser
 DOCS_STAMP := $(VENV)/.installed-docs
 SPARK_TESTS := $(addprefix tests/spark/,test_on_spark.py test_spark_crashes.py test_spark_packaging.py)
 
-.PHONY: run demo test test-browser browser setup setup-spark setup-browser setup-docs lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions bench-spark bench-console compat-java compat-answers compat-kcat compat-go compat-streams compat-connect compat-spark crash-spark test-spark-packaging docs docs-serve lock clean help
+.PHONY: bench-metrics run demo test test-browser browser setup setup-spark setup-browser setup-docs lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions bench-spark bench-console compat-java compat-answers compat-kcat compat-go compat-streams compat-connect compat-spark crash-spark test-spark-packaging docs docs-serve lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -109,6 +109,9 @@ bench-cooperative: setup ## many workers on one partition, beside Apache Kafka a
 
 bench-console: setup ## the console with 1,000 groups and 10,000 partitions: pages, and what watching costs
 	$(BIN)/python bench/console.py
+
+bench-metrics: setup ## what a scrape costs, and what counting costs a request
+	cd bench && ../$(BIN)/python metrics_scrape.py
 
 bench-transactions: setup ## transactional produce of the Java client, beside Apache Kafka
 	$(BIN)/python bench/transactions.py
