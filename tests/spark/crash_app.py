@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
-HOLD_LIMIT_S = 300
+HOLD_LIMIT_S = 900
 START_LIMIT_S = 30
 HOLD_OPTION = "holds"
 

@@ -17,7 +17,7 @@ from source_kit import create
 
 from support.broker_process import BrokerProcess, wait_until
 
-LIMIT_S = 240
+LIMIT_S = 600
 PARTITIONS = 2
 KEYS = 20
 

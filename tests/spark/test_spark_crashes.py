@@ -19,7 +19,7 @@ from support.broker_process import BrokerProcess, wait_until
 pytestmark = [
     pytest.mark.skipif(not has_java(), reason=WITHOUT_JAVA),
     # A busy machine takes its time to start drivers; every wait has a limit of its own.
-    pytest.mark.timeout(1200),
+    pytest.mark.timeout(3000),
 ]
 
 

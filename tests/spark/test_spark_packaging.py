@@ -37,7 +37,7 @@ from support.broker_process import BrokerProcess, wait_until
 pytestmark = [
     pytest.mark.skipif(not has_java(), reason=WITHOUT_JAVA),
     # A busy machine takes its time to start all these programs; waits have limits of their own.
-    pytest.mark.timeout(1200),
+    pytest.mark.timeout(3000),
 ]
 
 ANABRANCH = [sys.executable, "-m", "anabranch.cli"]
