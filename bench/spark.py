@@ -1,6 +1,6 @@
 """Spark on Anabranch: `format("anabranch")` beside Spark's own `format("kafka")`, on two brokers.
 
-    .venv/bin/python bench/spark.py                 # about 17 minutes
+    .venv/bin/python bench/spark.py                 # under 20 minutes
     .venv/bin/python bench/spark.py --quick         # under 4 minutes: shows that it works
     .venv/bin/python bench/spark.py --only work     # or scan, small; more than one may be
 
@@ -63,9 +63,9 @@ FULL = Plan(
     scan_batches=5,
     scan_rounds=3,
     has_warm_up=True,
-    small_batches=30,
-    latency_seconds=10.0,
-    work_rows=200_000,
+    small_batches=20,
+    latency_seconds=8.0,
+    work_rows=240_000,
 )
 QUICK = Plan(
     scan_rows=300_000,
