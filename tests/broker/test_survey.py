@@ -449,6 +449,39 @@ def test_everybody_shares_a_survey_while_it_is_fresh(
     watched(tmp_path, scene)
 
 
+def test_a_page_does_not_wait_for_a_slow_survey(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new one if it is quick, the last one if not, and never one that is too old."""
+    monkeypatch.setattr(survey_module, "MOMENT_S", 0.001)
+
+    async def scene(stage: Watched) -> None:
+        surveyor = stage.surveyor
+        monkeypatch.setattr(surveyor, "_note_question", lambda: None)  # no samples
+        first = await surveyor.recent()
+        assert await surveyor.recent() is first
+        take, gate = surveyor._take, asyncio.Event()
+
+        async def slow_take() -> Any:
+            await gate.wait()
+            return await take()
+
+        monkeypatch.setattr(surveyor, "_take", slow_take)
+        stage.now_ms += survey_module.FRESH_MS + 1
+        assert await surveyor.recent() is first
+        stage.now_ms += survey_module.RECENT_MAX_MS
+        waiting = asyncio.create_task(surveyor.recent())
+        done, _ = await asyncio.wait({waiting}, timeout=0.05)
+        assert not done
+        gate.set()
+        assert (await waiting).taken_ms == stage.now_ms
+        stage.now_ms += survey_module.FRESH_MS + 1
+        monkeypatch.setattr(survey_module, "MOMENT_S", 60.0)
+        assert (await surveyor.recent()).taken_ms == stage.now_ms
+
+    watched(tmp_path, scene)
+
+
 def test_samples_are_taken_while_somebody_watches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -252,19 +252,19 @@ def test_page_that_fails_says_so_and_ends_nothing(tmp_path: Path, events: Events
 
     async def scenario(site: PageSite) -> None:
         surveyor = site.broker.surveyor
-        whole = surveyor.survey
+        whole = surveyor.recent
 
         async def broken(*_: object) -> Any:
             raise RuntimeError("a bug")
 
         async with site.stream("/topics?every=0.5") as stream:
             assert "table-topics" in await stream.page()
-            surveyor.survey = broken  # type: ignore[method-assign]
+            surveyor.recent = broken  # type: ignore[method-assign]
             assert "could not be made" in await stream.page()
             answer = await site.ask("/topics")
             assert answer.status == 500
             assert "a bug" not in answer.text
-            surveyor.survey = whole  # type: ignore[method-assign]
+            surveyor.recent = whole  # type: ignore[method-assign]
             assert "table-topics" in await stream.page()
         assert "a bug" in events.of("console.page.failed")[0]["error"]
 

@@ -44,6 +44,10 @@ __all__ = [
 SAMPLE_EVERY_S = 5.0
 # Samples are taken for so long after the last question.
 WATCHED_MS = 5 * 60_000
+FRESH_MS = 1_000
+# What a page shows at the oldest, and how long it waits for something newer.
+RECENT_MAX_MS = 15_000
+MOMENT_S = 0.05
 
 
 class Surveyor:
@@ -75,10 +79,24 @@ class Surveyor:
 
     # Questions ------------------------------------------------------------------------------------
 
-    async def survey(self, max_age_ms: int = 1000) -> Survey:
+    async def survey(self, max_age_ms: int = FRESH_MS) -> Survey:
         """Everything as it was at most so long ago; 0 is for one that begins now."""
         self._note_question()
         return await self._survey(max_age_ms)
+
+    async def recent(self) -> Survey:
+        """For pages: a new survey if it is made in a moment, else the last one, if that will do.
+
+        Of thousands of groups one takes a while, and a page that is watched asks every second.
+        """
+        self._note_question()
+        age_ms = self._steady_ms() - self._last_began_ms
+        if self._last is None or age_ms > RECENT_MAX_MS:
+            return await self._survey(FRESH_MS)
+        if age_ms > FRESH_MS:
+            # It goes on when nobody waits any more, and is there for the next who asks.
+            await asyncio.wait({self._begin()}, timeout=MOMENT_S)
+        return self._last
 
     async def group(self, group_id: str) -> GroupSummary | None:
         """One group as it is now, its times exact; None when there is no such group.
@@ -106,10 +124,14 @@ class Surveyor:
             is_newer = self._last_number > begun_before or self._last_began_ms >= oldest_ms
             if self._last is not None and is_newer:
                 return self._last
-            if self._task is None:
-                self._task = asyncio.ensure_future(self._take_next())
             # Whoever gives up waiting leaves it to the others.
-            await asyncio.shield(self._task)
+            await asyncio.shield(self._begin())
+
+    def _begin(self) -> "asyncio.Task[Survey]":
+        """The survey that is being made; begun if none is."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._take_next())
+        return self._task
 
     async def _take_next(self) -> Survey:
         began_ms = self._steady_ms()

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -27,11 +26,6 @@ _STATES = (
     "Dead",
 )
 _TYPES = ("Consumer", "Classic")
-# A survey may be older by that for each group, and is never older than a sample can be.
-_MORE_MS, _MAX_AGE_MS = 5, 6_000
-
-# How many groups there were when the list was last looked at.
-_counts: WeakKeyDictionary[Console, int] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +217,8 @@ def _choices(
     return found
 
 
-def _max_age_ms(console: Console) -> int:
-    """How old a survey may be: of thousands of groups the last sample has to do."""
-    return min(1_000 + _MORE_MS * _counts.get(console, 0), _MAX_AGE_MS)
-
-
 async def make(request: Request, console: Console) -> Page:
-    survey = await console.broker.surveyor.survey(_max_age_ms(console))
-    _counts[console] = len(survey.groups)
+    survey = await console.broker.surveyor.recent()
     state = request.query_params.get("state", "")
     kind = request.query_params.get("type", "")
     groups = survey.groups.values()

@@ -81,7 +81,7 @@ def _rebalance_columns(now_ms: int) -> list[Column[RebalanceEnded]]:
 
 async def make(request: Request, console: Console) -> Page:
     broker = console.broker
-    survey = await broker.surveyor.survey()
+    survey = await broker.surveyor.recent()
     samples = await console.throughput.samples()
     topics = [topic for topic in survey.topics.values() if not topic.is_internal]
     last = samples[-1] if samples else None

@@ -37,7 +37,7 @@ COLUMNS: list[Column[Hit]] = [
 async def make(request: Request, console: Console) -> Page | Response:
     q = request.query_params.get("q", "").strip()
     wanted = q.lower().split()
-    survey = await console.broker.surveyor.survey()
+    survey = await console.broker.surveyor.recent()
     hits: list[Hit] = []
     if wanted:
         for topic in survey.topics.values():

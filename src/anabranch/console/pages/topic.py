@@ -23,9 +23,6 @@ from anabranch.console.tables import Column, make_table
 from anabranch.console.topic_lags import TopicLag
 from anabranch.model.topics import format_topic_id
 
-# The head of the page may be a little older than what it stands over.
-_HEAD_AGE_MS = 5_000
-
 MakeTab = Callable[[Request, Console, Topic, Page], Awaitable[Page]]
 
 _SOURCES = {
@@ -195,7 +192,7 @@ GROUP_COLUMNS: list[Column[GroupRow]] = [
 
 
 async def _groups(request: Request, console: Console, topic: Topic, page: Page) -> Page:
-    survey = await console.broker.surveyor.survey()
+    survey = await console.broker.surveyor.recent()
     lags = (await console.topic_lags.of(survey)).get(topic.name, {})
     rows = [
         GroupRow(survey.groups[group_id], lag)
@@ -329,7 +326,7 @@ async def make(request: Request, console: Console) -> Page:
     wanted = request.query_params.get("tab", tabs[0])
     if wanted not in tabs:
         raise not_found(f"The page of {name} has no tab “{wanted}”.")
-    survey = await console.broker.surveyor.survey(_HEAD_AGE_MS)
+    survey = await console.broker.surveyor.recent()
     page = Page(
         template="",
         title=name,

@@ -188,7 +188,7 @@ async def _progress(console: Console, topics: Sequence[Topic], survey: Survey) -
 
 async def make_branches(request: Request, console: Console, topic: Topic, page: Page) -> Page:
     """The tab; `page` is the topic's page without it."""
-    survey = await console.broker.surveyor.survey()
+    survey = await console.broker.surveyor.recent()
     query = request.query_params
     layout = topic.layout
     first: Table[BranchRow] | Table[BranchTopicRow]

@@ -129,7 +129,7 @@ COLUMNS: list[Column[TopicRow]] = [
 
 
 async def make(request: Request, console: Console) -> Page:
-    survey = await console.broker.surveyor.survey()
+    survey = await console.broker.surveyor.recent()
     lags = await console.topic_lags.of(survey)
     with_internal = request.query_params.get("internal") == "1"
     rows = [
