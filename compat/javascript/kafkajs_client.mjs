@@ -81,13 +81,29 @@ export async function walk({ servers, topic, count, committed, fetchBytes }) {
 
 export async function member({ servers, group, topic, sessionMs }) {
   const history = new History()
-  const consumer = client(servers).consumer({
-    groupId: group,
-    sessionTimeout: sessionMs,
-    rebalanceTimeout: 20_000,
-    heartbeatInterval: Math.floor(sessionMs / 6),
-    maxWaitTimeInMs: 200
-  })
+  let consumer
+  let ending = false
+  const begin = async () => {
+    consumer = client(servers).consumer({
+      groupId: group,
+      sessionTimeout: sessionMs,
+      rebalanceTimeout: 20_000,
+      heartbeatInterval: Math.floor(sessionMs / 6),
+      maxWaitTimeInMs: 200
+    })
+    // When kafkajs gives up for good the application begins anew; see FINDINGS.md.
+    await work(consumer, topic, history, () => ending || begin())
+  }
+  await begin()
+  await asked()
+  ending = true
+  await consumer.stop()
+  history.assign([], null)
+  await consumer.disconnect()
+  history.tell('closed')
+}
+
+async function work(consumer, topic, history, givenUp) {
   let memberId = ''
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
     memberId = payload.memberId
@@ -99,6 +115,9 @@ export async function member({ servers, group, topic, sessionMs }) {
   consumer.on(consumer.events.CRASH, ({ payload }) => {
     history.assign([], memberId)
     history.tell('crashed', { error: nameOf(payload.error), restart: payload.restart })
+    if (!payload.restart) {
+      givenUp()
+    }
   })
   await consumer.connect()
   await consumer.subscribe({ topic, fromBeginning: true })
@@ -124,11 +143,6 @@ export async function member({ servers, group, topic, sessionMs }) {
       await heartbeat()
     }
   })
-  await asked()
-  await consumer.stop()
-  history.assign([], memberId)
-  await consumer.disconnect()
-  history.tell('closed')
 }
 
 export async function transact({ servers, topic, source, group, id }) {
