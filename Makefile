@@ -10,7 +10,7 @@ BROWSER_STAMP := $(VENV)/.installed-browser
 DOCS_STAMP := $(VENV)/.installed-docs
 SPARK_TESTS := $(addprefix tests/spark/,test_on_spark.py test_spark_crashes.py test_spark_packaging.py)
 
-.PHONY: bench-metrics run demo test test-browser browser setup setup-spark setup-browser setup-docs lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions bench-spark bench-console compat-java compat-answers compat-kcat compat-go compat-streams compat-connect compat-spark crash-spark test-spark-packaging docs docs-serve lock clean help
+.PHONY: bench-metrics run demo test test-browser browser setup setup-spark setup-browser setup-docs lint fuzz soak soak-transactions bench bench-rebalance bench-branches bench-cooperative bench-transactions bench-spark bench-console compat-java compat-answers compat-kcat compat-go compat-javascript compat-streams compat-connect compat-spark crash-spark test-spark-packaging docs docs-serve lock clean help
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -131,6 +131,9 @@ compat-kcat: setup ## kcat against us
 
 compat-go: setup ## franz-go's groups, KIP-848 and classic, against us (needs Go 1.26)
 	$(BIN)/python compat/franz_go/run.py
+
+compat-javascript: setup ## kafkajs and @platformatic/kafka, groups, transactions and branch topics, against us (needs Node 20 and npm)
+	$(BIN)/python compat/javascript/run.py
 
 compat-streams: setup ## Kafka Streams with exactly_once_v2, killed and restarted, against us (needs Java 17 and Maven)
 	$(BIN)/python compat/streams/run.py

@@ -88,6 +88,8 @@ class Group:
             if failure:
                 last = "\n".join(member.stderr().splitlines()[-6:])
                 print(f"--- {self.name}, {member.name}'s client\n{last}", file=sys.stderr)
+                for event in member.of("heartbeat", "refused", "crashed", "error")[-4:]:
+                    print(f"{event['event']}: {event['error']}", file=sys.stderr)
 
     def start(self) -> None:
         """The topic, which has traffic from now on."""

@@ -91,6 +91,7 @@ export async function member({ servers, group, topic, sessionMs, protocol }) {
   const reached = new Map() // "topic:partition" to the last offset processed
   const held = [] // what came between two assignments
   let isBetween = true
+  let ending = false
   const processOne = ({ topic, partition, offset }) => {
     const name = `${topic}:${partition}`
     // The stream goes back to the committed offset when the group has changed, and it may have
@@ -130,6 +131,9 @@ export async function member({ servers, group, topic, sessionMs, protocol }) {
   })
   stream.on('data', message => (isBetween ? held.push(message) : processOne(message)))
   stream.on('error', error => {
+    if (ending) {
+      return // a fetch on its way that the close has cut off
+    }
     history.tell('error', { error: nameOf(error) })
     console.error(error)
     process.exit(1)
@@ -158,7 +162,6 @@ export async function member({ servers, group, topic, sessionMs, protocol }) {
       }
     }
   }
-  let ending = false
   const committer = (async () => {
     while (!ending) {
       await pause(COMMIT_PERIOD_MS)
