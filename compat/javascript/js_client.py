@@ -31,13 +31,13 @@ class Target:
     server: ServerProcess | None
     has_zstd: bool
 
-    def command(self, library: str, command: str, **options: object) -> list[str]:
+    def command(self, library: str, command: str, **options: Any) -> list[str]:
         text = json.dumps({"servers": self.bootstrap_servers, **options})
         return [self.node, str(self.program), library, command, text]
 
 
 def run(
-    target: Target, library: str, command: str, *, stdin: str = "", **options: object
+    target: Target, library: str, command: str, *, stdin: str = "", **options: Any
 ) -> list[Any]:
     """What it printed, a document for each line."""
     result = subprocess.run(
@@ -60,12 +60,12 @@ def require_codec(target: Target, codec: str) -> None:
         raise LookupError("this Node has no zstd (22.15 and later have)")
 
 
-def walk(target: Target, library: str, topic: str, count: int, **options: object) -> list[Any]:
+def walk(target: Target, library: str, topic: str, count: int, **options: Any) -> list[Any]:
     """That many records of a topic, in the order in which the client gave them."""
     return run(target, library, "walk", topic=topic, count=count, **options)
 
 
 def produce(
-    target: Target, library: str, topic: str, records: Sequence[dict[str, Any]], **options: object
+    target: Target, library: str, topic: str, records: Sequence[dict[str, Any]], **options: Any
 ) -> None:
     run(target, library, "produce", stdin=json.dumps(list(records)), topic=topic, **options)
