@@ -72,12 +72,14 @@ def make_crew(
 
 def run_with_faults(crew: Crew, clients: list[str], options: dict[str, str], victim: int) -> None:
     """Seven begin, the eighth joins, one is killed, and all is done in the end."""
+    crew.commit_beginning()
     *first, last = [crew.hire(client, **options) for client in clients]
     for worker in first:
         worker.go()
     crew.wait_for_shares(first)
     # The first one had everything for a moment. What a fetch of then brings now, librdkafka keeps,
-    # and delivers it if the partition comes back to it: the member would go on from there.
+    # and delivers it if the partition comes back to it: the member would go on from there. (So it
+    # does where it asked for the beginning of a partition, see `commit_beginning`.)
     time.sleep(FETCH_OVER_S)
     crew.produce("orders", KEYS, RECORDS)
     crew.wait_for_done(RECORDS // 10)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from support.branch_history import History, Verdict, judge
 
@@ -110,6 +111,7 @@ class Crew:
         self.produced_at = 0.0
         self._bootstrap = bootstrap
         self._topic = topic
+        self._group = f"crew-of-{topic}"
         self._partitions = partitions
         self._folder = folder
 
@@ -117,9 +119,22 @@ class Crew:
         """Start a worker's process; it joins the group when it is told to go."""
         history = self._folder / f"worker-{len(self.workers)}.jsonl"
         named = [f"{name}={value}" for name, value in options.items()]
-        arguments = [self._bootstrap, f"crew-of-{self._topic}", self._topic, str(history), *named]
+        arguments = [self._bootstrap, self._group, self._topic, str(history), *named]
         self.workers.append(Worker(client, history, arguments))
         return self.workers[-1]
+
+    def commit_beginning(self) -> None:
+        """Have the group begin with committed offsets, at 0.
+
+        A librdkafka member that has to ask where a partition begins (`auto.offset.reset`), and
+        loses it before the answer comes, goes on to fetch it all the same (seen in its log, with
+        2.16). When the partition comes back to it, it delivers what it has fetched meanwhile.
+        """
+        admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
+        places = [TopicPartition(self._topic, number, 0) for number in range(self._partitions)]
+        request = ConsumerGroupTopicPartitions(self._group, places)
+        answered = admin.alter_consumer_group_offsets([request])[self._group].result(PATIENCE_S)
+        assert all(place.error is None for place in answered.topic_partitions)
 
     def produce(self, source: str, keys: Sequence[str], count: int) -> None:
         """`count` records to partition 0 of the source topic, the keys in turn."""
